@@ -101,11 +101,13 @@ bool DeferredAppend::can_ride(const Sdpa& args, const SdpaKernel& kernel) const 
 void DeferredAppend::take(RuntimeState& state) {
     is_deferred_ = false;
     state.is_pending = false; // what is deferred waits for nothing
+    --state.launches;         // the launch counts
 }
 
 void DeferredAppend::give_back(RuntimeState& state) {
     is_deferred_ = true;
     state.is_pending = true;
+    ++state.launches; // of the call that is over: by what is counted another one knows whether it has launched anything
 }
 
 } // namespace winnow::opencl

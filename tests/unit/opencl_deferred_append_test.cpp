@@ -141,6 +141,16 @@ TEST_F(opencl_deferred_append_alone, is_done_when_it_is_waited_for) {
     problem.memory.expect_same(*device, [&](Device& any) { any.launch(problem.append, false); });
 }
 
+// So that a call that launches nothing but what was deferred before it has changed nothing of its own.
+TEST_F(opencl_deferred_append_alone, is_counted_when_it_is_deferred) {
+    Problem problem({});
+    const uint64_t before = launches_of(*device);
+    device->launch(problem.append, false);
+    EXPECT_EQ(launches_of(*device) - before, 1u);
+    device->finish();
+    EXPECT_EQ(launches_of(*device) - before, 1u);
+}
+
 TEST_F(opencl_deferred_append_alone, comes_before_another_one) {
     Problem first({}), second({.index = 40});
     const auto both = [&](Device& any) {
