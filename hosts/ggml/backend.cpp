@@ -42,7 +42,7 @@ private:
     bool append_host_converted(const ggml_tensor* node);
     bool fail(const ggml_tensor* node) const;
     // Nodes on virtual tensors; these throw.
-    void compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node);
+    void compute_virtual(VirtualBuffer& buffer, const ggml_cgraph* graph, const ggml_tensor* node);
     void end_virtual(bool done);
 
     SlopeCache slopes_;
@@ -109,8 +109,8 @@ bool Instance::append(const ggml_tensor* first, const ggml_tensor* second, bool&
     return true;
 }
 
-void Instance::compute_virtual(VirtualBuffer& buffer, const ggml_tensor* node) {
-    buffer.begin_use();
+void Instance::compute_virtual(VirtualBuffer& buffer, const ggml_cgraph* graph, const ggml_tensor* node) {
+    buffer.begin_use(graph);
     virtual_buffers_.insert(&buffer);
     buffer.context().set_threads(context.threads());
     const ggml_tensor* root = node->view_src;
@@ -174,7 +174,7 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
         span.set_name(node->name); // of the last, which is the attention
         int next = next_work(i + 1);
         if (VirtualBuffer* buffer = virtual_buffer_touched(node)) {
-            compute_virtual(*buffer, node);
+            compute_virtual(*buffer, graph, node);
         } else if (node->op == GGML_OP_FLASH_ATTN_EXT) {
             done = attend(node);
         } else if (can_set_host_converted(node)) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -47,9 +48,10 @@ public:
     // of this buffer: none of them may be another backend's.
     bool has_claimed(const ggml_tensor* node);
     bool is_planned() const { return !claimed_.empty(); }
-    void end_plan() { claimed_.clear(); }
-    // Before a node is computed; throws where the graph was refused.
-    void begin_use();
+    // The graph of which this is a part is planned: with what was refused of its nodes, it is refused.
+    void end_plan(const ggml_cgraph* part);
+    // Before a node of a part is computed; throws where the graph was refused.
+    void begin_use(const ggml_cgraph* part);
 
     // The cache of a root.
     VirtualCache& cache(const ggml_tensor* root);
@@ -107,8 +109,11 @@ private:
     std::optional<InPlaceCache> in_place_;
     bool is_used_ = false;                 // tokens were stored
     std::set<const ggml_tensor*> claimed_; // nodes of the graph that is being planned
-    std::string refused_;                  // why the newest graph cannot run
-    uint8_t fill_ = 0;                     // what clear() wrote last
+    // Why a node of it, or one that was asked about without a graph, cannot be computed; and why a graph cannot, as
+    // graph_of() tells it.
+    std::map<const ggml_tensor*, std::string> refused_nodes_;
+    std::map<const void*, std::string> refused_graphs_;
+    uint8_t fill_ = 0; // what clear() wrote last
     // llama.cpp copies a stream tensor by tensor; the first of them copies all of it.
     struct Copied {
         int64_t from = 0, to = 0;

@@ -29,6 +29,15 @@ bool reads_others(const ggml_tensor* node, int first) {
                        [](const ggml_tensor* source) { return source && virtual_buffer_of(source); });
 }
 
+// Tells a graph from the others that there are now, by any of its parts.
+const void* graph_of(const ggml_cgraph* part) { return part->visited_hash_set.keys; }
+
+// Whether the whole graph has a node. Another one may lie where a node was that nobody asked for again.
+bool has_node(const ggml_cgraph* part, const ggml_tensor* node) {
+    return ggml_hash_contains(&part->visited_hash_set, const_cast<ggml_tensor*>(node)) && has_work(node) &&
+           virtual_buffer_touched(node);
+}
+
 // Without what with_name has added.
 std::string without_name(const ggml_tensor* node, const std::string& reason) {
     const std::string name = with_name(node, "");
@@ -65,8 +74,8 @@ void VirtualBuffer::check_supported(const ggml_tensor* node) {
 
 bool VirtualBuffer::claims(const ggml_tensor* node) {
     if (!has_work(node)) return true;
-    if (claimed_.empty()) refused_.clear(); // of the graph before
     claimed_.insert(node);
+    refused_nodes_.erase(node); // another one may have been there before
     try {
         check_supported(node);
     } catch (const std::runtime_error& error) {
@@ -87,14 +96,14 @@ bool VirtualBuffer::has_claimed(const ggml_tensor* node) {
 
 void VirtualBuffer::refuse(const ggml_tensor* node, const std::string& reason) {
     if (is_used_)
-        refused_ = reason;
+        refused_nodes_[node] = reason;
     else
         stay_in_place(node, reason);
 }
 
 void VirtualBuffer::stay_in_place(const ggml_tensor* node, const std::string& reason) {
     if (mprotect(base_, size_, PROT_READ | PROT_WRITE) != 0) { // what cannot be in place fails
-        refused_ = reason;
+        refused_nodes_[node] = reason;
         return;
     }
 #ifdef MADV_HUGEPAGE
@@ -111,8 +120,18 @@ void VirtualBuffer::stay_in_place(const ggml_tensor* node, const std::string& re
     context_.reset();
 }
 
-void VirtualBuffer::begin_use() {
-    if (!refused_.empty()) throw std::runtime_error(refused_);
+void VirtualBuffer::end_plan(const ggml_cgraph* part) {
+    refused_graphs_.erase(graph_of(part)); // a graph that was there before, or this one in an earlier plan
+    for (const auto& [node, reason] : refused_nodes_) {
+        if (has_node(part, node)) refused_graphs_.emplace(graph_of(part), reason);
+    }
+    claimed_.clear();
+    refused_nodes_.clear();
+}
+
+void VirtualBuffer::begin_use(const ggml_cgraph* part) {
+    if (const auto refused = refused_graphs_.find(graph_of(part)); refused != refused_graphs_.end())
+        throw std::runtime_error(refused->second);
     is_used_ = true;
 }
 
@@ -131,7 +150,7 @@ void review_plan(const ggml_cgraph* part) {
             if (buffer->has_claimed(all.keys[i])) break;
         }
     }
-    for (VirtualBuffer* buffer : planned) buffer->end_plan();
+    for (VirtualBuffer* buffer : planned) buffer->end_plan(part);
 }
 
 } // namespace winnow::ggml

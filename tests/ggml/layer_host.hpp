@@ -42,22 +42,20 @@ inline nlohmann::json report() {
 class Host {
 public:
     // `name`: of the device, beside which there is ggml's CPU backend, or which is that.
-    explicit Host(const char *name = "Winnow") {
+    explicit Host(const char *name = "Winnow", int layer = 0, int64_t its_cells = cells) {
         ggml_backend_dev_t device = ggml_backend_dev_by_name(name);
         expect(device != nullptr, std::string("no device ") + name);
-        if (ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_CPU)
-            backends_.push_back(ggml_backend_dev_init(device, nullptr));
-        backends_.push_back(ggml_backend_cpu_init());
-        scheduler_ =
-            ggml_backend_sched_new(backends_.data(), nullptr, static_cast<int>(backends_.size()), 64, false, false);
+        make_scheduler(device);
         lasting_ = ggml_init({ggml_tensor_overhead() * 8, nullptr, true});
-        k = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, cells, 1);
-        v = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, cells, 1);
-        ggml_set_name(k, "cache_k_l0");
-        ggml_set_name(v, "cache_v_l0");
+        k = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, its_cells, 1);
+        v = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, its_cells, 1);
+        ggml_format_name(k, "cache_k_l%d", layer);
+        ggml_format_name(v, "cache_v_l%d", layer);
         buffer_ = ggml_backend_alloc_ctx_tensors_from_buft(lasting_, ggml_backend_dev_buffer_type(device));
         ggml_backend_buffer_clear(buffer_, 0);
     }
+    // Another scheduler for graphs over an owner's cache, which has to stay.
+    explicit Host(Host &owner) : k(owner.k), v(owner.v) { make_scheduler(ggml_backend_dev_by_name("Winnow")); }
     ~Host() {
         ggml_backend_sched_free(scheduler_);
         ggml_backend_buffer_free(buffer_);
@@ -87,7 +85,7 @@ public:
         made.rows = input(ggml_new_tensor_2d(graph_context_, GGML_TYPE_F32, heads * size, tokens), "rows");
         made.indices = input(ggml_new_tensor_1d(graph_context_, GGML_TYPE_I64, tokens), "indices");
         made.q = input(ggml_new_tensor_3d(graph_context_, GGML_TYPE_F32, size, tokens, heads), "q");
-        made.mask = input(ggml_new_tensor_2d(graph_context_, GGML_TYPE_F16, cells, tokens), "mask");
+        made.mask = input(ggml_new_tensor_2d(graph_context_, GGML_TYPE_F16, k->ne[1], tokens), "mask");
         for (ggml_tensor *cache : {k, v}) {
             ggml_build_forward_expand(made.graph, ggml_set_rows(graph_context_, flat(cache), made.rows, made.indices));
         }
@@ -97,7 +95,7 @@ public:
     ggml_tensor *view(ggml_tensor *cache) {
         const size_t element = ggml_type_size(cache->type);
         ggml_tensor *all =
-            ggml_view_3d(graph_context_, cache, size, heads, cells, size * element, heads * size * element, 0);
+            ggml_view_3d(graph_context_, cache, size, heads, k->ne[1], size * element, heads * size * element, 0);
         return ggml_permute(graph_context_, all, 0, 2, 1, 3);
     }
 
@@ -117,15 +115,22 @@ public:
 
     // Tokens in the cells from `first` on, each of which sees those up to itself.
     enum ggml_status compute(const Graph &graph, int64_t first) {
-        ggml_backend_sched_alloc_graph(scheduler_, graph.graph);
+        allocate(graph);
+        return compute_allocated(graph, first);
+    }
+
+    void allocate(const Graph &graph) { ggml_backend_sched_alloc_graph(scheduler_, graph.graph); }
+
+    enum ggml_status compute_allocated(const Graph &graph, int64_t first) {
+        const int64_t columns = k->ne[1];
         set(graph.rows, numbers(static_cast<size_t>(heads * size * tokens), static_cast<int>(first)));
         if (graph.q->buffer) set(graph.q, numbers(static_cast<size_t>(heads * size * tokens), 5));
         std::vector<int64_t> its(tokens);
-        std::vector<ggml_fp16_t> hidden(static_cast<size_t>(cells * tokens), ggml_fp32_to_fp16(-INFINITY));
+        std::vector<ggml_fp16_t> hidden(static_cast<size_t>(columns * tokens), ggml_fp32_to_fp16(-INFINITY));
         for (int64_t i = 0; i < tokens; ++i) {
             its[static_cast<size_t>(i)] = first + i;
             for (int64_t cell = 0; cell <= first + i; ++cell)
-                hidden[static_cast<size_t>(i * cells + cell)] = ggml_fp32_to_fp16(0);
+                hidden[static_cast<size_t>(i * columns + cell)] = ggml_fp32_to_fp16(0);
         }
         ggml_backend_tensor_set(graph.indices, its.data(), 0, ggml_nbytes(graph.indices));
         if (graph.mask->buffer) ggml_backend_tensor_set(graph.mask, hidden.data(), 0, ggml_nbytes(graph.mask));
@@ -155,7 +160,14 @@ private:
         return tensor;
     }
     ggml_tensor *flat(ggml_tensor *cache) {
-        return ggml_view_2d(graph_context_, cache, heads * size, cells, cache->nb[1], 0);
+        return ggml_view_2d(graph_context_, cache, heads * size, k->ne[1], cache->nb[1], 0);
+    }
+    void make_scheduler(ggml_backend_dev_t device) {
+        if (ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_CPU)
+            backends_.push_back(ggml_backend_dev_init(device, nullptr));
+        backends_.push_back(ggml_backend_cpu_init());
+        scheduler_ =
+            ggml_backend_sched_new(backends_.data(), nullptr, static_cast<int>(backends_.size()), 64, false, false);
     }
     static void set(ggml_tensor *tensor, const std::vector<float> &values) {
         ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));

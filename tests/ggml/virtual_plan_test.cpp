@@ -133,23 +133,55 @@ void fails_with_tokens(const Use &use) {
     expect_near(found, plain.decode(tokens), "an attention after it");
 }
 
+// A node that is asked about and comes in no graph, as llama.cpp tries whether a device would take it.
+void forgets_what_was_only_asked() {
+    Host host;
+    host.decode(0);
+    const Graph asked = host.begin();
+    ggml_tensor *scores = ggml_mul_mat(asked.context, host.view(host.k), asked.q);
+    scores->flags |= GGML_TENSOR_FLAG_COMPUTE;
+    expect(ggml_backend_dev_supports_op(ggml_backend_dev_by_name("Winnow"), scores), "another backend gets it");
+    host.decode(tokens);
+}
+
+// A graph stays as it was planned, whatever another scheduler plans over the same cache meanwhile.
+void keeps_graphs_apart() {
+    Host host;
+    Host other(host);
+    host.decode(0);
+    Graph good = host.begin(), bad = other.begin();
+    host.attend(good, good.mask);
+    host.allocate(good);
+    other.attend(bad, bad.mask);
+    other.give_to_cpu(bad.attention);
+    other.allocate(bad);
+    expect(host.compute_allocated(good, tokens) == GGML_STATUS_SUCCESS, "the other's refusal is this one's, too");
+    expect(other.compute_allocated(bad, 2 * tokens) == GGML_STATUS_FAILED, "a refused graph is computed");
+    expect(host.compute_allocated(good, 2 * tokens) == GGML_STATUS_SUCCESS, "a graph is not computed again");
+    host.decode(3 * tokens);
+    expect(other.compute_allocated(bad, 4 * tokens) == GGML_STATUS_FAILED, "what was refused is planned by another");
+    host.decode(4 * tokens);
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
     if (count != 2 || !ggml_backend_load(arguments[1])) return 2;
     int failures = 0;
-    const auto run = [&](const Use &use, const char *when, void (*test)(const Use &)) {
+    const auto run = [&](const std::string &name, const std::function<void()> &test) {
         try {
-            test(use);
-            std::printf("ok: %s, %s\n", use.name, when);
+            test();
+            std::printf("ok: %s\n", name.c_str());
         } catch (const std::exception &error) {
-            std::printf("FAILED: %s, %s: %s\n", use.name, when, error.what());
+            std::printf("FAILED: %s: %s\n", name.c_str(), error.what());
             ++failures;
         }
     };
     for (const Use &use : uses()) {
-        run(use, "before a token is stored", stays_in_place);
-        run(use, "with tokens", fails_with_tokens);
+        run(std::string(use.name) + ", before a token is stored", [&] { stays_in_place(use); });
+        run(std::string(use.name) + ", with tokens", [&] { fails_with_tokens(use); });
     }
+    run("a node that is only asked about", forgets_what_was_only_asked);
+    run("graphs of two schedulers", keeps_graphs_apart);
     return failures > 0;
 }
