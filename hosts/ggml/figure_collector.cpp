@@ -10,7 +10,7 @@
 
 namespace winnow::ggml {
 
-void FigureCollector::make() {
+void FigureCollector::make(bool has_windows) {
     const CacheShape& shape = cache_.shape();
     figures_.name = shape.name();
     figures_.asked = cache_.asked();
@@ -18,6 +18,7 @@ void FigureCollector::make() {
     figures_.policy = cache_.meaning().policy;
     figures_.profile_file = cache_.meaning().profile_file;
     figures_.device = cache_.context().info().name;
+    figures_.has_windows = has_windows;
     figures_.layers = static_cast<int64_t>(shape.layers().size());
     figures_.kv_heads = shape.kv_heads();
     figures_.streams = shape.streams();

@@ -19,8 +19,8 @@ class FigureCollector {
 public:
     // The cache has to stay.
     explicit FigureCollector(const CacheHandle& cache) : cache_(cache) {}
-    // Once the cache is made.
-    void make();
+    // Once the cache is made. has_windows: its layers have sliding windows.
+    void make(bool has_windows);
 
     void note_restored(uint64_t tokens) { figures_.restored += tokens; }
     // Tokens that a layer has taken one at a time.

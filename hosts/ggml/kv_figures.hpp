@@ -23,7 +23,8 @@ struct CacheFigures {
     std::string asked;  // the string as it was given
     std::string config; // canonical
     std::string policy, profile_file;
-    std::string device; // in whose memory it lies
+    std::string device;       // in whose memory it lies
+    bool has_windows = false; // of a model's layers with sliding windows, which it keeps apart from the others
     int64_t layers = 0, kv_heads = 0, streams = 0, cells = 0;
     // Over its life.
     uint64_t tokens_seen = 0;   // in all streams together

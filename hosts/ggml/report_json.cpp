@@ -1,6 +1,7 @@
 // Names of fields, in the order in which they stand in the report.
 #include "report_json.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -109,12 +110,18 @@ Json tensors_of(const Counters& counters) {
     return tensors;
 }
 
+// The string that was carried out: of a model with windows, that of its other layers.
+std::string asked_of(const std::vector<CacheFigures>& caches) {
+    const auto other =
+        std::find_if(caches.rbegin(), caches.rend(), [](const CacheFigures& each) { return !each.has_windows; });
+    if (other != caches.rend()) return other->asked;
+    return caches.empty() ? "" : caches.back().asked;
+}
+
 } // namespace
 
 std::string to_json(const ReportContents& contents) {
     const auto& [ggml_version, api, device, counters, stats, caches, living, in_place] = contents;
-    const std::vector<CacheFigures>& latest = living.empty() ? caches : living;
-    const std::string asked = latest.empty() ? "" : latest.back().asked;
     const Json report = {{"backend", api.backend_name},
                          {"backend_version", api.backend_version},
                          {"ggml_version", ggml_version},
@@ -122,7 +129,7 @@ std::string to_json(const ReportContents& contents) {
                          {"platform", device.platform},
                          {"driver_version", device.driver_version},
                          {"kernel_shape", device.kernel_shape},
-                         {"kv", asked},
+                         {"kv", asked_of(living.empty() ? caches : living)},
                          {"graphs", counters.graphs()},
                          {"attention_calls", counters.attention_calls()},
                          {"append_calls", counters.append_calls()},

@@ -22,7 +22,7 @@ void VirtualCache::make() {
     cache_.make();
     try {
         streams_.make(cache_.meaning().sinks, has_windows_, from);
-        figures_.make();
+        figures_.make(has_windows_);
     } catch (...) { // the cache is made whole or not at all
         cache_.destroy();
         throw;

@@ -98,6 +98,32 @@ void warns_of_caches_only() {
     expect(says(warning), "nobody warns of a cache in place: " + logged);
 }
 
+void set_kv(const char *config) {
+    using Set = int (*)(const char *, char *, size_t);
+    ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(ggml_backend_dev_by_name("Winnow"));
+    const auto set = reinterpret_cast<Set>(ggml_backend_reg_get_proc_address(reg, "winnow_ggml_set_kv"));
+    char message[512] = "";
+    expect(set(config, message, sizeof message) == 0, message);
+}
+
+constexpr const char *budget = "window:budget=64,k=f16,v=f16";
+constexpr int64_t few_cells = 128; // of the layers with windows
+
+// Of a model with windows `kv` is what the other layers have, in the report of caches in use, too.
+void names_the_string_that_was_asked_for() {
+    const auto file = folder / "living.json";
+    set_kv(budget);
+    setenv("WINNOW_REPORT", file.c_str(), 1);
+    Host all, windows("Winnow", 1, few_cells); // as llama.cpp makes the two caches of such a model
+    all.decode(0);
+    windows.decode(0);
+    unsetenv("WINNOW_REPORT");
+    set_kv("winnow:residual=0");
+    const nlohmann::json report = nlohmann::json::parse(std::ifstream(file));
+    expect(report.at("living").size() == 2, "other caches: " + report.at("living").dump());
+    expect(report.at("kv") == budget, "kv is " + report.at("kv").dump());
+}
+
 // A long sequence, and a short one in its first cells.
 void reports_the_fullest() {
     {
@@ -149,8 +175,10 @@ std::unique_ptr<Host> late;
 
 int main(int count, char **arguments) {
     ggml_log_set(log, nullptr);
-    if (count != 3 || !ggml_backend_load(arguments[1])) return 2;
+    if (count != 3) return 2;
     folder = arguments[2];
+    setenv("WINNOW_REPORT_EVERY", "1e-6", 1);
+    if (!ggml_backend_load(arguments[1])) return 2;
     int failures = 0;
     const auto run = [&](const char *name, void (*test)()) {
         try {
@@ -166,6 +194,7 @@ int main(int count, char **arguments) {
     run("a warning of caches in place only", warns_of_caches_only);
     run("the report has the fullest", reports_the_fullest);
     run("a damaged state", loses_a_state_only);
+    run("the string that was asked for", names_the_string_that_was_asked_for);
     late = std::make_unique<Host>();
     late->decode(0);
     std::fflush(stdout);
