@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 
 namespace winnow::ggml {
 
@@ -15,6 +16,16 @@ namespace winnow::ggml {
 inline std::string_view variable(const char* name) {
     const char* text = std::getenv(name);
     return text ? text : "";
+}
+
+// The path of a file that is written, "" where it is not set: %p in it is the number of the process, of which a server
+// may start several with one environment.
+inline std::string path_in(const char* name) {
+    std::string path(variable(name));
+    const std::string number = std::to_string(getpid());
+    for (size_t at = 0; (at = path.find("%p", at)) != std::string::npos; at += number.size())
+        path.replace(at, 2, number);
+    return path;
 }
 
 // Nothing where it is not set. Throws std::runtime_error, with what was `expected`, where it is no number from least to

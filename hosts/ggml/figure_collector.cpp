@@ -26,7 +26,7 @@ void FigureCollector::make(bool has_windows) {
     figures_.full_bytes = shape.full_bytes();
     if (reports("profile"))
         profile_.emplace(figures_.layers, shape.q_heads(), figures_.cells, reports("samples") ? shape.kv_heads() : 0);
-    if (const std::string path(variable("WINNOW_REPORT_ROWS")); !path.empty())
+    if (const std::string path = path_in("WINNOW_REPORT_ROWS"); !path.empty())
         rows_.emplace(path, reports("whole_rows"));
 }
 

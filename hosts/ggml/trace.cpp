@@ -67,7 +67,7 @@ private:
 
 std::unique_ptr<Track> Track::begin(const std::string& name) {
     static TraceFile* const file = [] {
-        const std::string path(variable("WINNOW_TRACE"));
+        const std::string path = path_in("WINNOW_TRACE");
         return path.empty() ? nullptr : new TraceFile(path); // contexts may end while the process does
     }();
     return file == nullptr ? nullptr : std::make_unique<Track>(*file, name);

@@ -124,6 +124,20 @@ void names_the_string_that_was_asked_for() {
     expect(report.at("kv") == budget, "kv is " + report.at("kv").dump());
 }
 
+// %p is the number of the process, in the trace's name, too, which was there before the first context.
+void writes_files_of_its_own() {
+    setenv("WINNOW_REPORT", (folder / "report-%p.json").c_str(), 1);
+    use_once();
+    unsetenv("WINNOW_REPORT");
+    for (const char *name : {"report-", "trace-"}) {
+        const auto file = folder / (name + std::to_string(getpid()) + ".json");
+        std::ifstream written(file);
+        const std::string text{std::istreambuf_iterator<char>(written), {}};
+        std::filesystem::remove(file);
+        expect(nlohmann::json::accept(text), file.string() + " has " + text);
+    }
+}
+
 // A long sequence, and a short one in its first cells.
 void reports_the_fullest() {
     {
@@ -177,6 +191,7 @@ int main(int count, char **arguments) {
     ggml_log_set(log, nullptr);
     if (count != 3) return 2;
     folder = arguments[2];
+    setenv("WINNOW_TRACE", (folder / "trace-%p.json").c_str(), 1);
     setenv("WINNOW_REPORT_EVERY", "1e-6", 1);
     if (!ggml_backend_load(arguments[1])) return 2;
     int failures = 0;
@@ -195,6 +210,7 @@ int main(int count, char **arguments) {
     run("the report has the fullest", reports_the_fullest);
     run("a damaged state", loses_a_state_only);
     run("the string that was asked for", names_the_string_that_was_asked_for);
+    run("files of each process", writes_files_of_its_own);
     late = std::make_unique<Host>();
     late->decode(0);
     std::fflush(stdout);
