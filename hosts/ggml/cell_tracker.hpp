@@ -15,6 +15,7 @@ class MaskSlice {
 public:
     MaskSlice(const ggml_tensor* mask, int64_t slice);
     int64_t columns() const { return columns_; }
+    const void* data() const { return data_; }
     bool sees(int64_t row, int64_t cell) const {
         if (cell >= columns_) return false;
         const char* at = data_ + static_cast<size_t>(row) * row_bytes_ + static_cast<size_t>(cell) * element_bytes_;

@@ -87,16 +87,18 @@ void LayerSteps::drop_deferred() {
     for (Layer& layer : layers_) layer = {};
 }
 
-// Before anything changes.
-void LayerSteps::expect_present(const ggml_tensor* mask, const Slice& slice) const {
+// Before anything changes; once for a batch, whose layers have one mask.
+void LayerSteps::expect_present(const ggml_tensor* mask, const Slice& slice) {
     const LostCells& lost = streams_.lost(slice.stream);
     if (lost.empty()) return;
-    std::vector<int32_t> own;
     const std::optional<DeferredRows>& keys = layers_[slice.layer].k;
+    if (keys && streams_.is_checked(slice.layer, slice.stream, mask, slice.index)) return;
+    std::vector<int32_t> own;
     for (int64_t i = 0; keys && i < keys->tokens(); ++i)
         if (keys->stream_of(i) == slice.stream) own.push_back(keys->cells(i, 1).front());
     std::sort(own.begin(), own.end());
     lost.expect_unseen(MaskSlice(mask, slice.index), slice.tokens, own);
+    if (keys) streams_.note_checked(slice.stream, mask, slice.index);
 }
 
 // Whether the rows are those of the attention's slices, in this order.

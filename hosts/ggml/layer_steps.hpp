@@ -47,7 +47,7 @@ private:
 
     bool has_deferred(size_t layer) const { return layers_[layer].k || layers_[layer].v; }
     bool is_whole(size_t layer) const; // keys are deferred, and values where there are any
-    void expect_present(const ggml_tensor* mask, const Slice& slice) const;
+    void expect_present(const ggml_tensor* mask, const Slice& slice);
     bool is_aligned(size_t layer, int64_t first_stream, int64_t slices, int64_t tokens) const;
     Rows rows_of(size_t layer, int64_t first, int64_t count);
     void append_all(size_t layer, Counters& counters);

@@ -20,13 +20,18 @@ void LostCells::forget(const CellRange& range) {
 }
 
 void LostCells::expect_unseen(const MaskSlice& mask, int64_t tokens, std::span<const int32_t> overwritten) const {
+    std::vector<int64_t> cells; // ascend, too
+    auto own = overwritten.begin();
     for (const auto& [cell, reason] : reasons_) {
-        if (std::binary_search(overwritten.begin(), overwritten.end(), cell)) continue;
-        for (int64_t token = 0; token < tokens; ++token) {
-            if (!mask.sees(token, cell)) continue;
-            throw std::runtime_error("a sequence needs cell " + std::to_string(cell) +
-                                     ", whose state was refused; it has to be removed: " + *reason);
-        }
+        while (own != overwritten.end() && *own < cell) ++own;
+        if (own == overwritten.end() || *own != cell) cells.push_back(cell);
+    }
+    for (int64_t token = 0; token < tokens; ++token) {
+        const auto seen =
+            std::find_if(cells.begin(), cells.end(), [&](int64_t cell) { return mask.sees(token, cell); });
+        if (seen == cells.end()) continue;
+        throw std::runtime_error("a sequence needs cell " + std::to_string(*seen) +
+                                 ", whose state was refused; it has to be removed: " + *reasons_.at(*seen));
     }
 }
 

@@ -23,7 +23,7 @@ public:
     void forget(const CellRange& range);
     void clear() { reasons_.clear(); }
     // Throws std::runtime_error with the reason where one of the first `tokens` rows sees one, unless it is among the
-    // cells that the batch overwrites, which ascend.
+    // cells that the batch overwrites, which ascend. Reads no more of the mask than the host wrote, as it lies.
     void expect_unseen(const MaskSlice& mask, int64_t tokens, std::span<const int32_t> overwritten) const;
 
 private:

@@ -21,6 +21,11 @@ bool Streams::begins_batch(size_t layer, int64_t stream) {
     return is_first;
 }
 
+bool Streams::is_checked(size_t layer, int64_t stream, const ggml_tensor* mask, int64_t slice) const {
+    const bool is_new = batches_of_layers_[layer][static_cast<size_t>(stream)] == of(stream).batches;
+    return !is_new && of(stream).checked == MaskSlice(mask, slice).data();
+}
+
 CellTracker::Opening Streams::open(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask,
                                    int64_t slice) {
     if (streams_.size() > 1)
@@ -36,6 +41,7 @@ void Streams::append(int64_t stream, std::span<const int32_t> cells) {
     of(stream).lost.forget(cells);
     of(stream).tracker.append(cells);
     of(stream).has_mask = false;
+    of(stream).checked = nullptr;
 }
 
 void Streams::take_mask(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice) {

@@ -22,6 +22,11 @@ public:
 
     // Whether a batch is new: each batch of a stream comes once for every layer, and this layer is the first.
     bool begins_batch(size_t layer, int64_t stream);
+    // Whether this layer has a batch of which another was found to see no lost cell under the same mask.
+    bool is_checked(size_t layer, int64_t stream, const ggml_tensor* mask, int64_t slice) const;
+    void note_checked(int64_t stream, const ggml_tensor* mask, int64_t slice) {
+        of(stream).checked = MaskSlice(mask, slice).data();
+    }
     // Opens a new batch of tokens with their mask. Returns what the cache has to do before they are appended.
     CellTracker::Opening open(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask, int64_t slice);
     // Appends a new batch that has no attention yet; its mask may come with a later layer.
@@ -44,6 +49,7 @@ public:
     // Cells of a state that was refused, once their tokens are removed. They are lost until something else is there.
     void lose(int64_t stream, std::span<const int32_t> cells, const std::string& reason) {
         of(stream).lost.add(cells, reason);
+        of(stream).checked = nullptr;
     }
     const LostCells& lost(int64_t stream) const { return of(stream).lost; }
     void clear();
@@ -59,6 +65,7 @@ private:
         bool has_mask = false; // of the newest batch; the two below are known then
         bool sees_ahead = false;
         int64_t taken_at_once = 0;
+        const void* checked = nullptr; // a mask under which the newest batch sees no lost cell
     };
     Stream& of(int64_t stream) { return streams_[static_cast<size_t>(stream)]; }
     const Stream& of(int64_t stream) const { return streams_[static_cast<size_t>(stream)]; }

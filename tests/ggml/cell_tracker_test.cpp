@@ -1,18 +1,22 @@
 // What is read off cells and masks, on masks made as llama.cpp makes them: by positions and sequences, which the
 // tracker is not told.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "cell_tracker.hpp"
+#include "lost_cells.hpp"
 
 namespace {
 
 using winnow::ggml::CellTracker;
+using winnow::ggml::LostCells;
 using winnow::ggml::MaskSlice;
 
 constexpr int64_t cells = 32;
@@ -331,9 +335,47 @@ void test_count_before() {
     expect_counts("shared", shared, {0, 1, 2, 0, 1, 5, 3});
 }
 
+// What is said of a batch of two tokens, the second of which sees these cells.
+std::string said_of(const LostCells &lost, const std::set<int64_t> &seen, int64_t count,
+                    const std::vector<int32_t> &overwritten) {
+    std::vector<float> rows(2 * cells, -INFINITY);
+    for (const int64_t cell : seen) rows[static_cast<size_t>(cells + cell)] = 0;
+    ggml_tensor mask{};
+    mask.data = rows.data();
+    mask.ne[0] = cells;
+    mask.ne[1] = 2;
+    mask.ne[2] = mask.ne[3] = 1;
+    mask.nb[0] = sizeof(float);
+    mask.nb[1] = cells * sizeof(float);
+    try {
+        lost.expect_unseen(MaskSlice(&mask, 0), count, overwritten);
+    } catch (const std::runtime_error &error) {
+        return error.what();
+    }
+    return "";
+}
+
+void test_lost_cells() {
+    LostCells lost;
+    lost.add(std::vector<int32_t>{9, 3, 4}, "a reason");
+    const std::set<int64_t> seen = {0, 4, 5, 9};
+    const auto expect_said = [&](const std::string &found, const std::string &part) {
+        expect(part.empty() ? found.empty() : found.find(part) != std::string::npos, "lost cells: " + found);
+    };
+    expect_said(said_of(lost, {0, 5, 31}, 2, {}), "");
+    expect_said(said_of(lost, seen, 1, {}), "");
+    expect_said(said_of(lost, seen, 2, {}), "needs cell 4,");
+    expect_said(said_of(lost, seen, 2, {}), "a reason");
+    expect_said(said_of(lost, seen, 2, {0, 4, 8}), "needs cell 9,");
+    expect_said(said_of(lost, seen, 2, {4, 9, 10}), "");
+    lost.forget({4, 9});
+    expect_said(said_of(lost, seen, 2, {}), "needs cell 9,");
+}
+
 } // namespace
 
 int main() {
+    test_lost_cells();
     test_count_before();
     test_alone();
     test_window();
