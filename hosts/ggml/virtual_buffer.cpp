@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <tuple>
 #include <unistd.h>
+#include <utility>
 
 #include "cache_name.hpp"
 #include "ggml_api.hpp"
@@ -35,6 +36,8 @@ Living& living() {
     return all;
 }
 
+thread_local int64_t newest_of_thread = -1; // the number of the buffer that it made last
+
 } // namespace
 
 VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, KvConfig config, size_t size)
@@ -44,6 +47,7 @@ VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, KvConfig con
     base_ = static_cast<char*>(memory);
     const std::lock_guard lock(living().mutex);
     number_ = living().made++;
+    before_ = std::exchange(newest_of_thread, number_);
     ++count_;
     living().buffers.insert(this);
 }
@@ -156,15 +160,15 @@ std::set<int64_t> VirtualBuffer::layers() const {
     return numbers;
 }
 
-// Where llama.cpp keeps layers with windows apart, it makes two caches one after the other, and no layer is in both;
-// that of the windows is the second and smaller one. Layers may be missing: those of another device, or without
-// attention.
+// Where llama.cpp keeps layers with windows apart, it makes two caches one after the other, in one thread, and no layer
+// is in both; that of the windows is the second and smaller one. Layers may be missing: those of another device, or
+// without attention.
 bool VirtualBuffer::has_windows() const {
     if (roots_.empty()) return false;
     const std::set<int64_t> own = layers();
     const std::lock_guard lock(living().mutex);
     return std::any_of(living().buffers.begin(), living().buffers.end(), [&](const VirtualBuffer* other) {
-        if (other->number_ + 1 != number_ || other->roots_.empty()) return false;
+        if (other->number_ != before_ || other->roots_.empty()) return false;
         std::set<int64_t> all = other->layers();
         const size_t others = all.size();
         all.insert(own.begin(), own.end());

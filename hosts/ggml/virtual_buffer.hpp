@@ -102,6 +102,7 @@ private:
     char* base_;
     size_t size_;
     int64_t number_; // in the order in which buffers were made
+    int64_t before_; // that of the buffer that the same thread made before
     std::set<const ggml_tensor*> roots_;
     std::optional<Context> context_;
     std::vector<std::unique_ptr<VirtualCache>> caches_;

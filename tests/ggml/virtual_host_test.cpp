@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -106,6 +107,18 @@ void set_kv(const char *config) {
     expect(set(config, message, sizeof message) == 0, message);
 }
 
+// What there is now: the configuration of the cache with this first tensor and so many cells.
+std::string config_of(const char *name, int64_t its_cells) {
+    using Write = size_t (*)(char *, size_t);
+    ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(ggml_backend_dev_by_name("Winnow"));
+    const auto write = reinterpret_cast<Write>(ggml_backend_reg_get_proc_address(reg, "winnow_ggml_caches"));
+    std::string text(write(nullptr, 0) + 1, '\0');
+    text.resize(write(text.data(), text.size()));
+    for (const auto &cache : nlohmann::json::parse(text))
+        if (cache.at("name") == name && cache.at("cells") == its_cells) return cache.at("config");
+    throw std::runtime_error(std::string("no ") + name + " in " + text);
+}
+
 constexpr const char *budget = "window:budget=64,k=f16,v=f16";
 constexpr int64_t few_cells = 128; // of the layers with windows
 
@@ -122,6 +135,21 @@ void names_the_string_that_was_asked_for() {
     const nlohmann::json report = nlohmann::json::parse(std::ifstream(file));
     expect(report.at("living").size() == 2, "other caches: " + report.at("living").dump());
     expect(report.at("kv") == budget, "kv is " + report.at("kv").dump());
+}
+
+// Caches of a model are made in one thread; others may be made meanwhile.
+void tells_windows_from_other_caches() {
+    set_kv(budget);
+    const Host all;
+    std::unique_ptr<Host> other;
+    std::thread([&] { other = std::make_unique<Host>("Winnow", 1, few_cells / 2); }).join();
+    Host windows("Winnow", 1, few_cells);
+    windows.decode(0);
+    other->decode(0);
+    set_kv("winnow:residual=0");
+    const std::string its = config_of("cache_k_l1", few_cells), others = config_of("cache_k_l1", few_cells / 2);
+    expect(its.find("window") == std::string::npos, "windows beside a cache of another thread have " + its);
+    expect(others.find("window") == 0, "a cache of another thread has " + others);
 }
 
 // %p is the number of the process, in the trace's name, too, which was there before the first context.
@@ -210,6 +238,7 @@ int main(int count, char **arguments) {
     run("the report has the fullest", reports_the_fullest);
     run("a damaged state", loses_a_state_only);
     run("the string that was asked for", names_the_string_that_was_asked_for);
+    run("windows beside other caches", tells_windows_from_other_caches);
     run("files of each process", writes_files_of_its_own);
     late = std::make_unique<Host>();
     late->decode(0);
