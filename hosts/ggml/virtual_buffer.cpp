@@ -42,7 +42,8 @@ thread_local int64_t newest_of_thread = -1; // the number of the buffer that it 
 
 VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, KvConfig config, size_t size)
     : api_(api), report_(report), config_(std::move(config)), size_(rounded(size)) {
-    void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    // Addresses alone, which count for no limit of memory.
+    void* memory = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::runtime_error("cannot reserve " + std::to_string(size) + " bytes");
     base_ = static_cast<char*>(memory);
     const std::lock_guard lock(living().mutex);
@@ -104,12 +105,26 @@ VirtualBuffer::~VirtualBuffer() {
 }
 
 void VirtualBuffer::add(ggml_tensor* tensor) {
-    if (tensor->view_src || tensor->op != GGML_OP_NONE || !CacheName(tensor->name).letter) return;
+    if (tensor->view_src) return;
+    if (tensor->op != GGML_OP_NONE || !CacheName(tensor->name).letter) return open();
     {
         const std::lock_guard lock(living().mutex); // others may look for their windows here
         if (!roots_.insert(tensor).second) return;
     }
-    // Who reads it all the same is stopped, rather than given zeros.
+    if (is_open_) close(tensor);
+}
+
+void VirtualBuffer::open() {
+    if (is_open_ || in_place_) return;
+    if (mprotect(base_, size_, PROT_READ | PROT_WRITE) != 0)
+        throw std::runtime_error("no memory for a buffer of " + std::to_string(size_) + " bytes");
+    is_open_ = true;
+    for (const ggml_tensor* root : roots_) close(root);
+    if (fill_ != 0) fill_memory();
+}
+
+// Who reads it all the same is stopped, rather than given zeros.
+void VirtualBuffer::close(const ggml_tensor* tensor) {
     char* const begin = static_cast<char*>(tensor->data);
     char* const end = begin + ggml().nbytes(tensor);
     const auto touches = [&](const ggml_tensor* other) {
@@ -222,15 +237,20 @@ void VirtualBuffer::clear(uint8_t value) {
     poisoned_.clear();
     copied_ = {};
     fill_ = value;
+    if (is_open_ || in_place_) fill_memory();
+}
+
+// What is no virtual tensor's.
+void VirtualBuffer::fill_memory() {
     std::vector<const ggml_tensor*> roots;
     if (!in_place_) roots.assign(roots_.begin(), roots_.end());
     std::sort(roots.begin(), roots.end(), [](const auto* a, const auto* b) { return a->data < b->data; });
     char* at = base_;
     for (const ggml_tensor* root : roots) {
-        std::memset(at, value, static_cast<size_t>(static_cast<char*>(root->data) - at));
+        std::memset(at, fill_, static_cast<size_t>(static_cast<char*>(root->data) - at));
         at = static_cast<char*>(root->data) + ggml().nbytes(root);
     }
-    std::memset(at, value, static_cast<size_t>(base_ + size_ - at));
+    std::memset(at, fill_, static_cast<size_t>(base_ + size_ - at));
 }
 
 void VirtualBuffer::fill(const ggml_tensor* tensor, uint8_t value, size_t offset, size_t size) {

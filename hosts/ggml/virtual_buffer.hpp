@@ -35,7 +35,7 @@ public:
 
     void* base() const { return base_; }
 
-    // Takes a tensor that was placed here, if it is a cache's.
+    // Takes a tensor that was placed here. Where one of them is no cache's, the buffer has memory.
     void add(ggml_tensor* tensor);
     // Whether a tensor is virtual here.
     bool has_root(const ggml_tensor* tensor) const { return !in_place_ && roots_.count(tensor) != 0; }
@@ -77,6 +77,9 @@ public:
 
 private:
     std::vector<CacheFigures> figures() const;
+    void open();
+    void close(const ggml_tensor* root);
+    void fill_memory();
     void group();
     VirtualCache& find_cache(const ggml_tensor* root);
     void check_supported(const ggml_tensor* node);
@@ -114,7 +117,8 @@ private:
     // graph_of() tells it.
     std::map<const ggml_tensor*, std::string> refused_nodes_;
     std::map<const void*, std::string> refused_graphs_;
-    uint8_t fill_ = 0; // what clear() wrote last
+    bool is_open_ = false; // has memory, apart from its cache tensors
+    uint8_t fill_ = 0;     // what clear() wrote last
     // llama.cpp copies a stream tensor by tensor; the first of them copies all of it.
     struct Copied {
         int64_t from = 0, to = 0;

@@ -27,8 +27,12 @@ void free_buffer(ggml_backend_buffer_t buffer) { delete &of(buffer); }
 void* get_base(ggml_backend_buffer_t buffer) { return of(buffer).base(); }
 
 enum ggml_status init_tensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor) {
-    guarded(buffer, [&](VirtualBuffer& own) { own.add(tensor); });
-    return GGML_STATUS_SUCCESS;
+    bool is_added = false;
+    guarded(buffer, [&](VirtualBuffer& own) {
+        own.add(tensor);
+        is_added = true;
+    });
+    return is_added ? GGML_STATUS_SUCCESS : GGML_STATUS_ALLOC_FAILED;
 }
 
 void memset_tensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor, uint8_t value, size_t offset, size_t size) {

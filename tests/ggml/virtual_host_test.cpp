@@ -10,6 +10,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
@@ -152,6 +153,26 @@ void tells_windows_from_other_caches() {
     expect(others.find("window") == 0, "a cache of another thread has " + others);
 }
 
+// Addresses that are only reserved count for no limit.
+void reserves_addresses_alone() {
+    constexpr size_t more = size_t{1} << 30;
+    rlimit limit{};
+    expect(getrlimit(RLIMIT_DATA, &limit) == 0, "no limit");
+    size_t now = 0; // KiB
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;)
+        if (word == "VmData:") status >> now;
+    expect(now > 0, "no VmData");
+    const rlimit lower{now * 1024 + more / 4, limit.rlim_max};
+    ggml_backend_buffer_type_t type = ggml_backend_dev_buffer_type(ggml_backend_dev_by_name("Winnow"));
+    expect(setrlimit(RLIMIT_DATA, &lower) == 0, "the limit cannot be set");
+    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(type, more);
+    if (buffer) ggml_backend_buffer_clear(buffer, 0);
+    setrlimit(RLIMIT_DATA, &limit);
+    expect(buffer != nullptr, "a virtual cache counts as memory");
+    ggml_backend_buffer_free(buffer);
+}
+
 // %p is the number of the process, in the trace's name, too, which was there before the first context.
 void writes_files_of_its_own() {
     setenv("WINNOW_REPORT", (folder / "report-%p.json").c_str(), 1);
@@ -239,6 +260,7 @@ int main(int count, char **arguments) {
     run("a damaged state", loses_a_state_only);
     run("the string that was asked for", names_the_string_that_was_asked_for);
     run("windows beside other caches", tells_windows_from_other_caches);
+    run("addresses alone", reserves_addresses_alone);
     run("files of each process", writes_files_of_its_own);
     late = std::make_unique<Host>();
     late->decode(0);
