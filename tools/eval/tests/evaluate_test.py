@@ -35,7 +35,7 @@ class Evaluation(unittest.TestCase):
         (self.folder / "text.txt").write_text("Some words.\n")
         self.works = []  # (expected, done) of each evaluation
 
-    def evaluate(self, *strings, free=10**12, takes=None, **more):
+    def evaluate(self, *strings, free=10**12, takes=None, policies=(), **more):
         """(results, what was said, what llama.cpp was asked)"""
         options = dict(model=self.folder / "model.gguf", text=self.folder / "text.txt",
                        strings=list(strings) or [ROW], files=[], contexts=[128], modes=["batch", "decode"], count=COUNT,
@@ -44,7 +44,7 @@ class Evaluation(unittest.TestCase):
                        plugin=None, plugin_folders=[], device=None, tasks=["needle"], task_contexts=[256],
                        task_trials=4, generation=False, fresh=False, others=[]) | more
         self.host = MadeHost(self.folder)
-        self.host.version, self.host.takes = "made up", takes or {}
+        self.host.version, self.host.takes, self.host.policies = "made up", takes or {}, policies
         said, seen = io.StringIO(), []
 
         class Noted(progress.Progress):
@@ -100,6 +100,12 @@ class Evaluation(unittest.TestCase):
         probes = [asked for asked in self.host.asked if asked.startswith("probe")]
         self.assertEqual(probes, [f"probe {name} {cells}" for name in names for cells in (512, 2304)],
                          "not what the questions alone take")
+
+    def test_a_virtual_configuration_is_probed_once_in_each_context_too(self):
+        policy = "h2o:budget=1/4"
+        self.evaluate(policy, policies=[policy], contexts=[512, 2048], tasks=[])
+        probes = [asked for asked in self.host.asked if asked.startswith(f"probe {policy}")]
+        self.assertEqual(probes, [f"probe {policy} {cells}" for cells in (512, 2048)])
 
     def test_what_another_length_than_the_shortest_would_refuse_is_refused_before_anything_is_measured(self):
         takes = {"cpu:k=q4_0,v=q4_0": (512, 2048)}

@@ -77,13 +77,14 @@ def _plan(task, rows, asking, options, progress):
         divergence.check_length(divergence.count_tokens(process, task.text), options.contexts, options.count)
         report = [divergence.probe(process, configs.BASE, length) for length in ends][0]
         made.found_device = {key: report[key] for key in ("device", "platform", "driver_version")}
-        if virtual := next((config for config in rows if config.kv), None):  # before results are looked for
+        virtual = next((config for config in rows if config.kv), None)
+        if virtual:  # before results are looked for
             _note_caches_device(made, divergence.probe(process, virtual, ends[0]))
         plan = divergence.Plan(task, rows, options.contexts, options.modes, options.generation, options.sigmas)
         work = tasks.work_left(asking)
         compared = plan.configurations()
         for config in [config for config in plan.rows if config in compared or work[config.name]]:
-            for length in ends:
+            for length in ends[1:] if config == virtual else ends:
                 divergence.probe(process, config, length)
     return plan, work, refused
 
