@@ -13,6 +13,7 @@ import llama_cpp
 
 START = 60  # seconds until it has to answer
 ANSWER = 120
+IDLE = 0.1  # after the last answer: the handler of SIGINT waits for ever for a lock that what it interrupts has
 
 
 def with_draft(draft, tokens):
@@ -56,6 +57,7 @@ class Server:
         return self
 
     def __exit__(self, kind, *_):
+        time.sleep(IDLE)
         self.stop(signal.SIGINT)
         self.report = self.host.take_report()
         if kind is None:
