@@ -1,44 +1,7 @@
 /* hadamard: the rotation of the turbo formats on its own, or its inverse; dst may be src. "cpu" shape: one work-item
  * per work-group, which takes some rows one after another, each as a whole in private memory.
  *
- * Layouts: hadamard_params.h. Needs -D:
- *     SIZE   elements of a row, a multiple of 16 up to 576
+ * Layouts and -D: hadamard_rows.h.
  */
 #include "one_work_item.h"
-#include "hadamard_params.h"
-
-#ifndef SIZE
-#error "hadamard.cl needs -D SIZE"
-#endif
-
-#include "float16_math.h"
-#include "format_f32.h"
-#include "format_f16.h"
-#include "format_bf16.h"
-#include "format_any.h"
-#include "rotation.h"
-#include "kv_rows.h"
-
-OUT_OF_LINE static void rotate_row(const hadamard_params* p, __global uchar* to, const __global uchar* from) {
-    float16 x[SIZE / 16];
-    for (uint c = 0; c < SIZE / 16; ++c) x[c] = load16_any(from, p->src_type, c * 16);
-    if (p->inverse)
-        rotate_back(x, SIZE);
-    else
-        rotate(x, SIZE);
-    for (uint c = 0; c < SIZE / 16; ++c) store16_any(to, p->dst_type, c * 16, x[c]);
-}
-
-ONE_WORK_ITEM __kernel void hadamard(PARAMS(hadamard_params), const __global uchar* src, __global uchar* dst,
-                                     uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
-    GET_PARAMS(hadamard_params);
-    const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
-    const uint end = min(first + p.rows_per_group, p.batch * p.heads * p.rows);
-    for (uint number = first; number < end; ++number) {
-        const uint row = number % p.rows;
-        const uint head = number / p.rows % p.heads;
-        const uint batch = number / p.rows / p.heads;
-        rotate_row(&p, dst + row_offset(&p.dst, batch, head, row), src + row_offset(&p.src, batch, head, row));
-    }
-}
+#include "hadamard_rows.h"

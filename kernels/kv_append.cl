@@ -1,61 +1,7 @@
 /* kv_append: stores dense rows of K and V into a cache at given row indices, converting to the cache's formats; both
  * in one launch. "cpu" shape: one work-item per work-group, which takes some rows one after another.
  *
- *     groups   | K rows 0 .. n-1 | n .. 2n-1 | ... | V rows 0 .. n-1 | ...
- *
- * Layouts: kv_append_params.h. Needs -D:
- *     K_FORMAT, V_FORMAT   of the caches
- *     USES_F               of each packed format F of the two
- *     K_SIZE, V_SIZE       elements of a row, up to 576, where the side's format is rotated
+ * Layouts and -D: kv_append_rows.h.
  */
 #include "one_work_item.h"
-#include "kv_append_params.h"
-
-#if !defined(K_FORMAT) || !defined(V_FORMAT)
-#error "kv_append.cl needs -D K_FORMAT and V_FORMAT"
-#endif
-
-#include "float16_math.h"
-#include "formats.h"
-#include "format_any.h"
-#include "rotation.h"
-#include "kv_rows.h"
-
-#define ROW_PARAMETERS __global uchar *to, const __global uchar *from, uint type, uint size, uint norm
-#define ROW_LOAD16(i) load16_any(from, type, i)
-#define ROW_LOAD(i) load_any(from, type, i)
-#include "kv_store_row.h"
-
-/* One group's rows of a side. */
-#define APPEND_ROWS(name, store_row)                                                                                   \
-    static inline void name(const kv_append_side* side, const __global uchar* src, __global uchar* cache,              \
-                            const __global uchar* indices, uint group_number) {                                        \
-        const uint rows = side->batch * side->heads * side->tokens;                                                    \
-        const uint first = group_number * side->rows_per_group;                                                        \
-        const uint end = min(first + side->rows_per_group, rows);                                                      \
-        for (uint number = first; number < end; ++number) {                                                            \
-            const uint token = number % side->tokens;                                                                  \
-            const uint head = number / side->tokens % side->heads;                                                     \
-            const uint batch = number / side->tokens / side->heads;                                                    \
-            const long index = row_index(indices, &side->row_indices, side->index_type, batch % side->index_batch,     \
-                                         head % side->index_heads, token);                                             \
-            if (index < 0 || index >= side->slots) continue;                                                           \
-            store_row(cache + row_offset(&side->cache, batch, head, index),                                            \
-                      src + row_offset(&side->src, batch, head, token), side->src_type, side->size, side->norm);       \
-        }                                                                                                              \
-    }
-
-APPEND_ROWS(append_k_rows, store_k_row)
-APPEND_ROWS(append_v_rows, store_v_row)
-
-ONE_WORK_ITEM __kernel void kv_append(PARAMS(kv_append_params), const __global uchar* k_src, __global uchar* k_cache,
-                                      const __global uchar* k_row_indices, const __global uchar* v_src,
-                                      __global uchar* v_cache, const __global uchar* v_row_indices, uint group_base) {
-    if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
-    GET_PARAMS(kv_append_params);
-    const uint group_number = (uint)get_group_id(0) + group_base;
-    if (group_number < p.k.groups)
-        append_k_rows(&p.k, k_src, k_cache, k_row_indices, group_number);
-    else
-        append_v_rows(&p.v, v_src, v_cache, v_row_indices, group_number - p.k.groups);
-}
+#include "kv_append_rows.h"

@@ -1,12 +1,8 @@
 /* What comes before the attention of one token in the same launch: it is stored in its slot of segment 0, whose rows
  * are dense. The one group that reads the slot writes it: none reads what another group of the launch wrote. Where
  * causality or a window hide the slot from all, the first or the last split does. The work-items of a group share the
- * work. Needs before it: sdpa_memory.h, sdpa_work_tile.h, STEP, APPEND and with either kv_rows.h; where a group has
- * several work-items their number, GROUP_SIZE, and that of this one, LANE. */
-#ifndef GROUP_SIZE
-#define GROUP_SIZE 1u
-#define LANE 0u
-#endif
+ * work. Needs before it: sdpa_memory.h, sdpa_work_tile.h, STEP, APPEND and with either kv_rows.h; GROUP_SIZE and LANE.
+ */
 
 #if !(STEP || APPEND) || JOIN(FORMAT_PACKED_, K_FORMAT_0) || JOIN(FORMAT_PACKED_, V_FORMAT_0)
 static inline void sdpa_append(const sdpa_params* p, const sdpa_memory* memory, WORK_TILE work) {}

@@ -3,7 +3,7 @@
  *
  * Layouts: slot_append_params.h. Needs the -D of slot_append.cl.
  */
-#define GROUP_SIZE SLOT_APPEND_GROUP_SIZE
+#define GROUP_SIZE ROW_GROUP_SIZE
 #include "slot_group.h"
 #include "slot_append_params.h"
 
@@ -19,20 +19,7 @@
 #include "slot_parts.h"
 #include "slot_store_row.h"
 #include "slot_append_places.h"
-
-/* Elements that a work-item takes, and bytes of one in a dense row. */
-#define ELEMENTS_AT_ONCE(FORMAT, size) (JOIN(FORMAT_PACKED_, FORMAT) ? (size) : 16)
-#define BYTES_OF_ELEMENT(type) ((type) == TYPE_F32 ? 4u : 2u)
-#if JOIN(FORMAT_PACKED_, K_FORMAT)
-#define K_ELEMENT_BYTES 0 /* a row begins with its element 0 */
-#else
-#define K_ELEMENT_BYTES JOIN(FORMAT_ELEMENT_BYTES_, K_FORMAT)
-#endif
-#if JOIN(FORMAT_PACKED_, V_FORMAT)
-#define V_ELEMENT_BYTES 0
-#else
-#define V_ELEMENT_BYTES JOIN(FORMAT_ELEMENT_BYTES_, V_FORMAT)
-#endif
+#include "row_pieces.h"
 
 ONE_GROUP __kernel void slot_append(PARAMS(slot_append_params), const __global uchar* k_src,
                                     const __global uchar* v_src, __global uchar* k, __global uchar* v,

@@ -29,8 +29,6 @@
 #define TIERS 1
 #endif
 #define KEY_RUNS (1 + TIERS)
-#define GROUP_SIZE 1u
-#define LANE 0u
 
 #include "float16_math.h"
 #include "formats.h"

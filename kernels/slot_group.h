@@ -1,9 +1,10 @@
-/* The groups of many work-items of the "workgroup" shape of operations on slots: their size, which host and device
- * agree on, and for kernels how they are declared and what their work-items find out together. OpenCL C 1.2. */
+/* The groups of many work-items of the "workgroup" shape of operations on slots, pages and rows: their size, which host
+ * and device agree on, and for kernels how they are declared and what their work-items find out together. OpenCL C 1.2.
+ */
 #pragma once
 
 #define SLOT_GROUP_SIZE 256
-#define SLOT_APPEND_GROUP_SIZE 64 /* whose work-items may need most of the registers each */
+#define ROW_GROUP_SIZE 64 /* of those that store rows: a work-item may need most of the registers */
 #define SLOT_GROUP_MEMORY 8192    /* bytes of local memory that a group takes at most */
 
 #ifdef __OPENCL_VERSION__

@@ -20,7 +20,7 @@ const Variant& check(const Runtime& runtime, const Hadamard& args) {
     check_row_count(args.src.shape, "hadamard: src");
     runtime.check_extent(args.src, "hadamard: src");
     runtime.check_extent(args.dst, "hadamard: dst");
-    return choose_variant("hadamard", runtime.capabilities(), {}, 0, 0);
+    return rows_variant(runtime, "hadamard");
 }
 
 } // namespace
@@ -49,10 +49,11 @@ std::unique_ptr<Event> launch(Runtime& runtime, const Hadamard& args, bool want_
     params.dst_type = static_cast<uint32_t>(args.dst.type);
     params.inverse = args.inverse;
     const uint64_t rows = static_cast<uint64_t>(params.batch) * params.heads * params.rows;
-    params.rows_per_group = rows_per_group(rows, shape[3], runtime.capabilities().compute_units);
+    params.rows_per_group = rows_per_group(variant, rows, shape[3], runtime.capabilities().compute_units);
     const uint64_t groups = (rows + params.rows_per_group - 1) / params.rows_per_group;
     operation.launch(kernel, params, {src.memory, dst.memory},
                      Grid{.groups = {static_cast<size_t>(groups), 1, 1},
+                          .group_size = {variant.group_size, 1, 1},
                           .work = rows * static_cast<uint64_t>(shape[3]) * work_of_an_element});
     return operation.complete(want_event);
 }

@@ -45,7 +45,8 @@ BoundSide bind_side(Operation& operation, const AppendRows& side) {
     return {operation.bind(side.src, Access::read), cache, operation.bind(side.row_indices, Access::read)};
 }
 
-kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_t compute_units) {
+kv_append_side make_side(const AppendRows& side, const BoundSide& bound, const Variant& variant,
+                         uint32_t compute_units) {
     kv_append_side result{};
     if (!side) return result;
     result.src = view(side.src, bound.src);
@@ -63,14 +64,12 @@ kv_append_side make_side(const AppendRows& side, const BoundSide& bound, uint32_
     result.index_type = static_cast<uint32_t>(side.row_indices.type);
     result.norm = static_cast<uint32_t>(side.norm);
     const uint32_t rows = result.batch * result.heads * result.tokens;
-    result.rows_per_group = rows_per_group(rows, result.size, compute_units);
+    result.rows_per_group = rows_per_group(variant, rows, result.size, compute_units);
     result.groups = (rows + result.rows_per_group - 1) / result.rows_per_group;
     return result;
 }
 
-const Variant& variant_for(const Runtime& runtime) {
-    return choose_variant("kv_append", runtime.capabilities(), {}, 0, 0);
-}
+const Variant& variant_for(const Runtime& runtime) { return rows_variant(runtime, "kv_append"); }
 
 const Variant& check(const Runtime& runtime, const KvAppend& args) {
     check_side(runtime, args.k, append_k_names);
@@ -86,8 +85,8 @@ std::unique_ptr<Event> enqueue(Runtime& runtime, const KvAppend& args, const Var
     const BoundSide k = bind_side(operation, args.k);
     const BoundSide v = bind_side(operation, args.v);
     kv_append_params params{};
-    params.k = make_side(args.k, k, runtime.capabilities().compute_units);
-    params.v = make_side(args.v, v, runtime.capabilities().compute_units);
+    params.k = make_side(args.k, k, variant, runtime.capabilities().compute_units);
+    params.v = make_side(args.v, v, variant, runtime.capabilities().compute_units);
     const auto rows_of = [](const kv_append_side& side) {
         return static_cast<uint64_t>(side.batch) * side.heads * side.tokens;
     };
@@ -101,6 +100,7 @@ std::unique_ptr<Event> enqueue(Runtime& runtime, const KvAppend& args, const Var
         kernel, params,
         {k.src.memory, k.cache.memory, k.row_indices.memory, v.src.memory, v.cache.memory, v.row_indices.memory},
         Grid{.groups = {params.k.groups + params.v.groups, 1, 1},
+             .group_size = {variant.group_size, 1, 1},
              .work = work_of(args.k, params.k) + work_of(args.v, params.v),
              .bytes = bytes_of(args.k, params.k) + bytes_of(args.v, params.v)});
     return operation.complete(want_event);

@@ -24,10 +24,12 @@ const Variant& check(const Runtime& runtime, const RowsMoved& args) {
     runtime.check_extent(args.src, args.src_name);
     runtime.check_extent(args.dst, args.dst_name);
     runtime.check_extent(args.row_indices, args.indices_name);
-    return choose_variant(args.operation, runtime.capabilities(), {}, 0, 0);
+    // Of many work-items each would have a long row in private memory.
+    const bool is_long = is_whole(args) && shape[3] > largest_rotation;
+    return rows_variant(runtime, args.operation, is_long ? "cpu" : "");
 }
 
-kv_rows_params make_params(const RowsMoved& args, uint32_t compute_units) {
+kv_rows_params make_params(const RowsMoved& args, const Variant& variant, uint32_t compute_units) {
     kv_rows_params params{};
     params.slots = args.src.shape[2];
     params.batch = static_cast<uint32_t>(args.dst.shape[0]);
@@ -42,7 +44,7 @@ kv_rows_params make_params(const RowsMoved& args, uint32_t compute_units) {
     params.index_type = static_cast<uint32_t>(args.row_indices.type);
     params.norm = static_cast<uint32_t>(args.norm);
     const uint64_t rows = static_cast<uint64_t>(params.batch) * params.heads * params.rows;
-    params.rows_per_group = rows_per_group(rows, params.size, compute_units);
+    params.rows_per_group = rows_per_group(variant, rows, params.size, compute_units);
     return params;
 }
 
@@ -74,7 +76,14 @@ void check_row_count(const std::array<int64_t, 4>& rows, const char* name) {
     }
 }
 
-uint32_t rows_per_group(uint64_t rows, int64_t elements, uint32_t compute_units) {
+const Variant& rows_variant(const Runtime& runtime, std::string_view operation, std::string_view shape) {
+    VariantOptions forced;
+    forced.shape = shape.empty() ? runtime.slot_shape() : shape;
+    return choose_variant(operation, runtime.capabilities(), forced, 0, 0);
+}
+
+uint32_t rows_per_group(const Variant& variant, uint64_t rows, int64_t elements, uint32_t compute_units) {
+    if (variant.slots_of_group > 0) return variant.slots_of_group;
     constexpr int64_t elements_of_a_group = 8192;
     const auto smallest = static_cast<uint64_t>(std::max<int64_t>(1, elements_of_a_group / elements));
     return static_cast<uint32_t>(std::max(smallest, rows / (8 * compute_units) + 1));
@@ -135,7 +144,7 @@ std::unique_ptr<Event> launch_rows(Runtime& runtime, const RowsMoved& args, bool
     const Bound src = bound.bind(args.src, Access::read);
     const Bound dst = bound.bind(args.dst, args.access);
     const Bound row_indices = bound.bind(args.row_indices, Access::read);
-    kv_rows_params params = make_params(args, runtime.capabilities().compute_units);
+    kv_rows_params params = make_params(args, variant, runtime.capabilities().compute_units);
     params.src = view(args.src, src);
     params.dst = view(args.dst, dst);
     if (args.row_indices) params.row_indices = view(args.row_indices, row_indices);
@@ -143,6 +152,7 @@ std::unique_ptr<Event> launch_rows(Runtime& runtime, const RowsMoved& args, bool
     const uint64_t groups = (rows + params.rows_per_group - 1) / params.rows_per_group;
     bound.launch(kernel, params, {src.memory, dst.memory, row_indices.memory},
                  Grid{.groups = {static_cast<size_t>(groups), 1, 1},
+                      .group_size = {variant.group_size, 1, 1},
                       .work = rows * params.size * work_of_element(args.src.type, args.dst.type),
                       .bytes = rows * (row_bytes(args.src.type, params.size) + row_bytes(args.dst.type, params.size))});
     return bound.complete(want_event);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/device.hpp"
@@ -23,8 +24,12 @@ constexpr int64_t largest_whole_row = 4096;
 void check_row(const Tensor& tensor, const char* name, bool is_whole = false);
 void check_row_count(const std::array<int64_t, 4>& rows, const char* name); // [a, b, rows, elements]
 
-// A handful of groups for each unit of the device, but none with less work than its start costs.
-uint32_t rows_per_group(uint64_t rows, int64_t elements, uint32_t compute_units);
+// The variant of an operation on rows, slots or pages, or that of a shape.
+const Variant& rows_variant(const Runtime& runtime, std::string_view operation, std::string_view shape = "");
+
+// What the variant's groups take, or where it does not say: a handful of groups for each unit of the device, but none
+// with less work than its start costs.
+uint32_t rows_per_group(const Variant& variant, uint64_t rows, int64_t elements, uint32_t compute_units);
 
 // About how many multiply-adds an element of a row costs.
 uint64_t work_of_element(Type src, Type dst);

@@ -64,7 +64,7 @@ void set_mask(const Tensor& mask, const Bound& bound, page_pick_params& params) 
 } // namespace
 
 void launch(Runtime& runtime, const PagePick& args) {
-    const Variant& variant = slot_variant(runtime, "page_pick");
+    const Variant& variant = rows_variant(runtime, "page_pick");
     const auto heads = static_cast<size_t>(args.hot.kv_heads());
     const int64_t group = group_of(args);
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point,

@@ -11,7 +11,7 @@
 namespace winnow::opencl {
 
 void launch(Runtime& runtime, const PageSign& args) {
-    const Variant& variant = slot_variant(runtime, "page_sign");
+    const Variant& variant = rows_variant(runtime, "page_sign");
     const Tensor& k = args.cold.k;
     std::string options = uses_options({k.type});
     options.append("-DK_SIZE=").append(std::to_string(k.shape[3]));

@@ -1,5 +1,6 @@
 // From winnow::SlotAccumulate to a launch of slot_accumulate.
 #include "opencl/slot_accumulate.hpp"
+#include "opencl/kv_rows.hpp"
 
 #include <algorithm>
 #include <array>
@@ -47,7 +48,7 @@ Kernel& SlotAccumulateLauncher::kernel_of(const Importance& importance) {
     const bool is_maximum = importance.group == Group::maximum;
     Kernel*& kernel = kernels_.at(static_cast<size_t>(importance.statistic) * 2 + (is_maximum ? 1 : 0));
     if (kernel == nullptr) {
-        variant_ = &slot_variant(runtime_, "slot_accumulate");
+        variant_ = &rows_variant(runtime_, "slot_accumulate");
         if (importance.statistic == Statistic::none)
             throw Error(WINNOW_ERROR_INTERNAL, "slot_accumulate: there is no statistic to keep");
         kernel = &runtime_.kernel(variant_->file, variant_->entry_point,

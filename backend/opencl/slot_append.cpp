@@ -15,8 +15,7 @@ slot_append_side make_side(const Tensor& src, const Bound& bound, Norm norm, con
     side.src_type = static_cast<uint32_t>(src.type);
     side.norm = static_cast<uint32_t>(norm);
     const auto rows = static_cast<uint32_t>(src.shape[1] * src.shape[2]);
-    side.rows_per_group =
-        variant.slots_of_group > 0 ? variant.slots_of_group : rows_per_group(rows, side.size, compute_units);
+    side.rows_per_group = rows_per_group(variant, rows, side.size, compute_units);
     side.groups = (rows + side.rows_per_group - 1) / side.rows_per_group;
     return side;
 }

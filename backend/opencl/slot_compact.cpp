@@ -1,4 +1,5 @@
 // From winnow::SlotCompact to launches of slot_compact: one, or one that plans and one whose groups move parts of that.
+#include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 
 #include "opencl/slot_segment.hpp"
@@ -8,7 +9,7 @@ namespace winnow::opencl {
 
 void launch(Runtime& runtime, const SlotCompact& args) {
     // Where all rows behind a gap move, one has to be away before the next one takes its place.
-    const Variant& variant = slot_variant(runtime, "slot_compact", args.keeps_order ? "cpu" : "");
+    const Variant& variant = rows_variant(runtime, "slot_compact", args.keeps_order ? "cpu" : "");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
     Operation operation(runtime);
     const BoundSegment segment = bind_segment(operation, args.segment, Access::read_write);

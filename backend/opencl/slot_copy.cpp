@@ -1,4 +1,5 @@
 // From winnow::SlotCopy to a launch of slot_copy.
+#include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 
 #include "opencl/slot_segment.hpp"
@@ -7,7 +8,7 @@
 namespace winnow::opencl {
 
 void launch(Runtime& runtime, const SlotCopy& args) {
-    const Variant& variant = slot_variant(runtime, "slot_copy");
+    const Variant& variant = rows_variant(runtime, "slot_copy");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
     Operation operation(runtime);
     const BoundSegment from = bind_segment(operation, args.from, Access::read);

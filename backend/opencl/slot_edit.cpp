@@ -1,4 +1,5 @@
 // From winnow::SlotEdit to launches of slot_edit, one for each segment.
+#include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ int32_t bound_of(int64_t token_id) { return static_cast<int32_t>(std::clamp<int6
 } // namespace
 
 void launch(Runtime& runtime, const SlotEdit& args) {
-    const Variant& variant = slot_variant(runtime, "slot_edit");
+    const Variant& variant = rows_variant(runtime, "slot_edit");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
     Operation operation(runtime);
     slot_edit_params params{};

@@ -16,7 +16,7 @@ void launch(Runtime& runtime, const SlotScores& args) {
                                                   " segments are supported, given are " +
                                                   std::to_string(args.segments.size()));
     check_row_count(args.out.shape, "slot_scores: out");
-    const Variant& variant = slot_variant(runtime, "slot_scores");
+    const Variant& variant = rows_variant(runtime, "slot_scores");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
 
     Operation operation(runtime);
@@ -42,9 +42,8 @@ void launch(Runtime& runtime, const SlotScores& args) {
     params.rows = static_cast<uint32_t>(args.out.shape[1]) * params.queries;
     params.columns = static_cast<uint32_t>(args.out.shape[3]);
     const uint64_t row = slots + params.columns / 16;
-    params.rows_per_group = variant.slots_of_group > 0 ? variant.slots_of_group
-                                                       : rows_per_group(params.rows, static_cast<int64_t>(row),
-                                                                        runtime.capabilities().compute_units);
+    params.rows_per_group =
+        rows_per_group(variant, params.rows, static_cast<int64_t>(row), runtime.capabilities().compute_units);
     operation.launch(kernel, params, {scores.memory, out.memory, tokens[0], tokens[1], tokens[2], tokens[3]},
                      Grid{.groups = {(params.rows + params.rows_per_group - 1) / params.rows_per_group, 1, 1},
                           .group_size = {variant.group_size, 1, 1},

@@ -15,12 +15,6 @@ const Memory* bind_heads(Operation& operation, const Tensor& tensor, Access acce
 
 } // namespace
 
-const Variant& slot_variant(const Runtime& runtime, std::string_view operation, std::string_view shape) {
-    VariantOptions forced;
-    forced.shape = shape.empty() ? runtime.slot_shape() : shape;
-    return choose_variant(operation, runtime.capabilities(), forced, 0, 0);
-}
-
 uint32_t parts_of(const Variant& variant, uint64_t slots) {
     if (variant.slots_of_group == 0) return 1;
     return static_cast<uint32_t>((slots + variant.slots_of_group - 1) / variant.slots_of_group);
@@ -60,7 +54,7 @@ Kernel& SegmentKernel::get(Runtime& runtime, const Tensor& k, const Tensor& v, s
     }
     if (kernel_ == nullptr || k.type != k_ || v.type != v_ || k.shape[3] != k_size_ || v.shape[3] != v_size_ ||
         types != lower_) {
-        variant_ = &slot_variant(runtime, operation_);
+        variant_ = &rows_variant(runtime, operation_);
         kernel_ = &runtime.kernel(variant_->file, variant_->entry_point, kv_options(k, v, lower));
         lower_ = types;
         k_ = k.type;

@@ -28,9 +28,7 @@ struct BoundSegment {
 // A segment without slots may be absent, and gives null pointers. All of it is bound read_write but where it is `read`.
 BoundSegment bind_segment(Operation& operation, const Segment& segment, Access access);
 
-// The variant of an operation on slots, or that of a shape; and into how many parts its groups divide so many slots of
-// a KV head.
-const Variant& slot_variant(const Runtime& runtime, std::string_view operation, std::string_view shape = "");
+// Into how many parts a variant's groups divide so many slots of a KV head.
 uint32_t parts_of(const Variant& variant, uint64_t slots);
 
 head_view view_of_heads(const Tensor& tensor, const Bound& bound);

@@ -1,4 +1,5 @@
 // From winnow::SlotZero to two launches of slot_zero: what each range of slots adds up to, and what is below that.
+#include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ uint32_t type_of(const Tensor& rows, double scale) {
 } // namespace
 
 void launch(Runtime& runtime, const SlotZero& args) {
-    const Variant& variant = slot_variant(runtime, "slot_zero");
+    const Variant& variant = rows_variant(runtime, "slot_zero");
     Kernel& kernel = runtime.kernel(variant.file, variant.entry_point, "");
     if (args.segments.size() > SLOT_MOST_SEGMENTS)
         throw Error(WINNOW_ERROR_UNSUPPORTED, "slot_zero: up to " + std::to_string(SLOT_MOST_SEGMENTS) +

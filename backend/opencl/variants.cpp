@@ -52,6 +52,11 @@ constexpr Variant slot_group(std::string_view operation, std::string_view file, 
             suits_slot_groups, any, any,  nullptr,   0,           slots};
 }
 
+// One of rows whose groups have many work-items, each for a row or a piece of one.
+constexpr Variant row_group(std::string_view operation, std::string_view file) {
+    return slot_group(operation, file, ROW_GROUP_SIZE, ROW_GROUP_SIZE);
+}
+
 // The same of an operation on pages.
 constexpr Variant page_group(std::string_view operation, std::string_view file, uint32_t slots) {
     Variant row = slot_group(operation, file, slots);
@@ -60,7 +65,7 @@ constexpr Variant page_group(std::string_view operation, std::string_view file, 
     return row;
 }
 
-constexpr std::array<Variant, 28> list{{
+constexpr std::array<Variant, 32> list{{
     // Any number of rows of a KV head, in blocks, by lanes that exchange numbers without waiting for all others. The
     // two groups of a compute unit are there at once, whatever registers a lane takes, and keep the memory busy.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "subgroup", workgroup_items, has_subgroups,
@@ -75,13 +80,17 @@ constexpr std::array<Variant, 28> list{{
     {"sdpa", "prefill", "sdpa_prefill.cl", "sdpa_prefill", "cpu", 1, every_device, every_device, any, any,
      sdpa_prefill_rows},
     // Rows of K and V in one launch.
+    row_group("kv_append", "kv_append_workgroup.cl"),
     one_work_item("kv_append", "kv_append.cl"),
     // Rows from format to format, and the rotation alone.
+    row_group("kv_requantize", "kv_requantize_workgroup.cl"),
+    row_group("kv_dequantize", "kv_dequantize_workgroup.cl"),
+    row_group("hadamard", "hadamard_workgroup.cl"),
     one_work_item("kv_requantize", "kv_requantize.cl"),
     one_work_item("kv_dequantize", "kv_dequantize.cl"),
     one_work_item("hadamard", "hadamard.cl"),
     // The operations on slots.
-    slot_group("slot_append", "slot_append_workgroup.cl", 64, SLOT_APPEND_GROUP_SIZE),
+    slot_group("slot_append", "slot_append_workgroup.cl", 64, ROW_GROUP_SIZE),
     slot_group("slot_accumulate", "slot_accumulate_workgroup.cl", SLOT_GROUP_SIZE),
     slot_group("slot_evict", "slot_evict_workgroup.cl", 0),
     slot_group("slot_edit", "slot_edit_workgroup.cl", 1024),

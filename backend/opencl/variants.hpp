@@ -44,7 +44,7 @@ std::span<const Variant> variants();
 struct VariantOptions {
     std::string kernel;        // of sdpa: "vector" or "prefill"; empty: by the number of rows
     std::string shape;         // "cpu", "workgroup" or "subgroup", of operations that have it; empty: by the device
-    std::string slot_shape;    // of the operations on slots, before `shape`
+    std::string slot_shape;    // of the operations on slots, pages and rows, before `shape`
     uint32_t subgroup = 0;     // work-items of a subgroup: 16, 32 or 64; 0: by the device
     std::string tensor;        // "off": no tensor cores; "emulated": lanes compute what they do; empty: by the device
     uint32_t launches = 0;     // 1: the last group combines the splits, 2: a second launch does; 0: by capability

@@ -53,6 +53,12 @@ def pages(name, **defines):
     return Kernel(name, 256, {"K_SIZE": 128, **defines})
 
 
+def rows(name, k, v):
+    """An operation that stores rows of 128 elements in these formats."""
+    sizes = {"K_SIZE": 128, "V_SIZE": 128}
+    return Kernel(name, 64, {"K_FORMAT": k, "V_FORMAT": v, f"USES_{k}": 1, f"USES_{v}": 1, **sizes})
+
+
 F16 = ("f16", "f16")
 # As NVIDIA's driver gets them.
 SUBGROUP = {"SUBGROUP_SIZE": 32, "SUBGROUP_PTX": 1}
@@ -74,6 +80,8 @@ CASES = {
     "tensor cores step, f16 and turbo4/turbo3, 4 rows": attention(4, F16, ("turbo4", "turbo3"), **STEP, **TENSOR),
     "page_pick by signs, 4 heads": pages("page_pick", GROUP=4),
     "page_pick by codes, 4 heads": pages("page_pick", GROUP=4, CODES=1),
+    "kv_append turbo4/turbo3": rows("kv_append", "turbo4", "turbo3"),
+    "kv_append q8_0": rows("kv_append", "q8_0", "q8_0"),
     "page_sign turbo4": pages("page_sign", K_FORMAT="turbo4", USES_turbo4=1),
 }
 
@@ -109,7 +117,8 @@ def on_h100(options, kernel, folder, read):
                      "nvptx64--nvidiacl.bc", kernel, folder / "kernel.ptx")
     said = run(options.ptxas, "-arch=sm_90", "-v", folder / "kernel.ptx", "-o", folder / "kernel.cubin")
     said = said[said.index(f"function '{kernel.name}'"):]
-    registers, local = number(r"Used (\d+) registers", said), number(r"(\d+) bytes smem", said)
+    registers = number(r"Used (\d+) registers", said)
+    local = number(r"(\d+) bytes smem", said) if "bytes smem" in said else 0
     spilled = number(r"(\d+) bytes spill stores", said) + number(r"(\d+) bytes stack frame", said)
     groups = min(65536 // (kernel.group * (-(-registers // 8) * 8)), 227 * 1024 // (local + 1024),
                  64 // (kernel.group // 32))
@@ -125,7 +134,7 @@ def on_mi200(options, kernel, folder, read):
     registers, local = number(r"; TotalNumVgprs: (\d+)", said), number(r"; LDSByteSize: (\d+)", said)
     waves = 4 * min(512 // (-(-registers // 8) * 8), 8)
     return {"registers": registers, "spilled": number(r"; ScratchSize: (\d+)", said), "local": local,
-            "groups": min(waves // (kernel.group // 64), 64 * 1024 // local)}
+            "groups": min(waves // (kernel.group // 64), 64 * 1024 // max(local, 1))}
 
 
 def main():

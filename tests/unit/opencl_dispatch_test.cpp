@@ -145,9 +145,17 @@ TEST(opencl_dispatch, operations_on_slots_have_groups_of_many_work_items_for_a_g
     EXPECT_THROW(choose_variant("slot_copy", device, parse_variants("shape=workgroup"), 0, 0), Error);
 }
 
+TEST(opencl_dispatch, operations_on_rows_have_groups_of_many_work_items_for_a_gpu) {
+    for (const char* operation : {"kv_append", "kv_requantize", "kv_dequantize", "hadamard"}) {
+        EXPECT_EQ(choose_variant(operation, gpu(), {}, 0, 0).group_size, 64u) << operation;
+        EXPECT_EQ(choose_variant(operation, cpu(), {}, 0, 0).group_size, 1u) << operation;
+        EXPECT_EQ(choose_variant(operation, gpu(), parse_variants("shape=cpu"), 0, 0).group_size, 1u) << operation;
+    }
+}
+
 TEST(opencl_dispatch, an_operation_without_the_forced_shape_keeps_its_own) {
-    EXPECT_EQ(choose_variant("kv_append", cpu(), parse_variants("shape=workgroup"), 0, 0).shape, "cpu");
-    EXPECT_EQ(choose_variant("kv_append", gpu(), parse_variants("shape=workgroup"), 0, 0).shape, "cpu");
+    EXPECT_EQ(choose_variant("kv_append", cpu(), parse_variants("shape=subgroup"), 0, 0).shape, "cpu");
+    EXPECT_EQ(choose_variant("kv_append", gpu(), parse_variants("shape=subgroup"), 0, 0).shape, "workgroup");
 }
 
 TEST(opencl_dispatch, a_group_takes_as_many_rows_as_its_local_memory_holds) {
