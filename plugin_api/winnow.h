@@ -309,8 +309,8 @@ typedef struct winnow_sdpa_desc {
 /* Stores dense rows into a cache, converting to the cache's format on the way; K and V in one launch.
  * For every b, h, t: cache[b, h, row_indices[b % ib, h % ih, t], :] = src[b, h, t, :].
  * A row whose index is outside [0, slots) is skipped, so -1 serves as padding. If an index occurs twice, which of
- * its rows remains is not defined. Either of the pairs (k_src, k_cache) and (v_src, v_cache) may be absent. A cache
- * overlaps no other tensor of the description. */
+ * its rows remains, and of which parts, is not defined. Either of the pairs (k_src, k_cache) and (v_src, v_cache) may
+ * be absent. A cache overlaps no other tensor of the description. */
 typedef struct winnow_kv_append_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
