@@ -4,14 +4,16 @@
 """
 
 import itertools
+import json
 import random
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, allocate  # noqa: E402
+from winnow_eval import Failure, allocate, allocate_plots  # noqa: E402
 from winnow_eval.allocate import Kind  # noqa: E402
 
 K_FINE, V_FINE, K_COARSE, V_COARSE = allocate.KINDS
@@ -84,12 +86,61 @@ class Strings(unittest.TestCase):
                                             "winnow:coarse=0,v_coarse=turbo2", "winnow:coarse=1,k_coarse=turbo3",
                                             "winnow:coarse=1,v_coarse=turbo2"])
 
+    def test_formats_are_those_of_the_string(self):
+        self.assertEqual(allocate.formats("winnow", 2), {"k": ["turbo4"] * 2, "v": ["turbo3"] * 2})
+        self.assertEqual(allocate.formats("winnow:fine=0+2-3,k_fine=q8_0,coarse=1,v_coarse=turbo2", 5),
+                         {"k": ["q8_0", "turbo4", "q8_0", "q8_0", "turbo4"],
+                          "v": ["turbo3", "turbo2", "turbo3", "turbo3", "turbo3"]})
+
     def test_shares(self):
         self.assertEqual(allocate.expect_shares("1,1.05"), [1.0, 1.05])
         for text in ("", "x", "0.1", "3", "1,,2"):
             with self.assertRaises(Failure, msg=text) as raised:
                 allocate.expect_shares(text)
             self.assertIn("expected numbers from 0.5 to 2", str(raised.exception))
+
+
+BY_HAND = {"format": 2, "shape": {"layers": 3, "kv_heads": 2, "head_size": 64}, "kld": 0.01,
+           "sensitivities": [{"k": 0.02, "v": 0.001}, {"k": 0, "v": 0.001}, {"k": 0.001, "v": 0.004}]}
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def written(self, found):
+        path = self.folder / "given.json"
+        path.write_text(found if isinstance(found, str) else json.dumps(found))
+        return path
+
+    def test_what_is_given_is_allocated_and_drawn_alike_each_time(self):
+        found = allocate.read(self.written(BY_HAND))
+        path, made = allocate.report(found, [1, 1.2], self.folder / "out")
+        self.assertEqual(made["usual_bytes_per_token"], 3 * 2 * (34 + 26))
+        self.assertEqual(made["allocations"][1]["configuration"], "winnow:fine=0,k_fine=q8_0,coarse=1,k_coarse=turbo3")
+        self.assertEqual(allocate.report(allocate.read(path), [1, 1.2], self.folder / "again")[1], made)
+        pictures = [allocate_plots.draw(made, self.folder / name) for name in ("out", "again")]
+        for one, other in zip(*pictures, strict=True):
+            self.assertGreater(one.stat().st_size, 1000)
+            if one.suffix == ".svg":
+                self.assertEqual(one.read_text(), other.read_text())
+
+    def test_what_is_wrong_is_said(self):
+        shape = BY_HAND["shape"]
+        for wrong, said in (("{", "no JSON"), ([], 'expected "format": 2'), (BY_HAND | {"format": 1}, '"format": 2'),
+                            (BY_HAND | {"shape": shape | {"layers": 0}}, "whole numbers above 0"),
+                            (BY_HAND | {"shape": shape | {"head_size": 80}}, "head size of 80"),
+                            (BY_HAND | {"shape": shape | {"layers": 4}}, "one for each of 4 layers"),
+                            (BY_HAND | {"kld": None}, "kld: None, expected a number"),
+                            (BY_HAND | {"sensitivities": [{"k": 1}] * 3}, "layer 0, v: None"),
+                            (BY_HAND | {"sensitivities": [{"k": 1, "v": float("nan")}] * 3}, "layer 0, v: nan")):
+            with self.assertRaises(Failure, msg=said) as raised:
+                allocate.read(self.written(wrong))
+            self.assertIn(said, str(raised.exception))
+        with self.assertRaises(Failure):
+            allocate.read(self.folder / "none.json")
 
 
 if __name__ == "__main__":

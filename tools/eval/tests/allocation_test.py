@@ -38,6 +38,14 @@ def main():
         expect(made["allocations"][1]["configuration"] != "winnow", "no layer is worth a fifth of the bytes")
         _, again = allocate(work, Path(folder) / "allocated")
         expect(again == made, "other results from what was kept")
+        for name in ("allocation.png", "allocation.svg"):
+            expect((Path(folder) / "allocated" / name).stat().st_size > 1000, f"no {name}")
+        command = [options.winnow, "allocate", "--from", Path(folder) / "allocated" / "allocation.json", "--shares",
+                   "1,1.2", "--out", Path(folder) / "from"]
+        shown = subprocess.run(command, capture_output=True, text=True, env=work.environment)
+        expect(shown.returncode == 0 and all(each["configuration"] in shown.stdout for each in made["allocations"]),
+               f"--from: {shown.stdout}{shown.stderr}")
+        expect(json.loads((Path(folder) / "from" / "allocation.json").read_text()) == made, "--from gives another one")
         work.good("--contexts", 128, "--count", 2, "--no-generation", "--weights", "as-is", "--mode", "decode",
                   "--tasks", "none", "winnow", made["allocations"][1]["configuration"])
 

@@ -49,6 +49,15 @@ class Tasks(unittest.TestCase):
             result.pop("resident", None)
         self.assertNotIn("of the facts resident, %", cells(report.task_table(results, "needle"))[0])
 
+    def test_depths_have_a_column_each_and_add_up(self):
+        results = made_results()
+        task = results["tasks"][0]
+        head, *lines = cells(report.depths_table(results, "needle"))
+        self.assertEqual(head[1:], [f"at {depth:g} of the text" for depth in task["depths"]])
+        for line, result in zip(lines, task["results"], strict=True):
+            parts = [tuple(map(int, cell.split("/"))) for cell in line[1:]]
+            self.assertEqual(tuple(map(sum, zip(*parts))), (result["retrieved"], result["trials"]))
+
     def test_all_tasks_stand_side_by_side(self):
         results = made_results()
         riddle = made_task("riddle", contexts=(512,), number=2)

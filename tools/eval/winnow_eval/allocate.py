@@ -4,8 +4,11 @@ Each layer in turn stores its keys, and then its values, in the next coarser for
 much that adds to the divergence from the full cache is the layer's sensitivity. Loss grows with the squared error of
 what is stored, so that a sensitivity also says what a finer format would gain. Then the two lists of layers that a
 configuration may have, `fine` and `coarse`, are filled so that the predicted loss is least within a number of bytes.
+Sensitivities may come from a file instead, measured before or written by hand.
 """
 
+import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from winnow_eval import Failure
 from winnow_eval.store import write_json
 
 POLICY = "winnow"
-FORMAT = 1
+FORMAT = 2
 SIDES = ("k", "v")
 # What is stored, what is measured in its place, and what else may be: of keys and of values.
 USUAL = {"k": "turbo4", "v": "turbo3"}
@@ -62,6 +65,20 @@ def string(lists):
     pairs = [f"{which}={ranges(layers)},{kind.key(which)}"
              for which, (kind, layers) in zip(LISTS, [each for each in lists if each[1]], strict=False)]
     return POLICY + (":" + ",".join(pairs) if pairs else "")
+
+
+def formats(configuration, layers):
+    """What a configuration of this module's stores: {side: [the format of each layer]}."""
+    keys = dict(each.split("=") for each in configuration.partition(":")[2].split(",") if each)
+    found = {side: [USUAL[side]] * layers for side in SIDES}
+    for which in LISTS:
+        for part in keys.get(which, "").split("+"):
+            first, _, last = part.partition("-")
+            for side in SIDES:
+                if part and f"{side}_{which}" in keys:
+                    for layer in range(int(first), int(last or first) + 1):
+                        found[side][layer] = keys[f"{side}_{which}"]
+    return found
 
 
 def change(kind, sensitivity):
@@ -124,21 +141,55 @@ def sensitivities(results, layers):
     return [{side: lost[measured(layer, side)] - lost[POLICY] for side in SIDES} for layer in range(layers)]
 
 
-def report(results, shape, shares, folder):
-    """Writes allocation.json; (its path, what is in it)."""
-    layers, heads, head_size = shape["layers"], shape["kv_heads"], shape["head_size"]
-    of_layers = sensitivities(results, layers)
+def measured_of(results, shape):
+    """What allocation.json has of what was measured."""
     base = next(row for row in results["rows"] if row["name"] == POLICY)
-    sizes = row_bytes(head_size)
-    usual = layers * heads * sum(sizes[USUAL[side]] for side in SIDES)
-    found = []
+    return {"format": FORMAT, "model": results["model"], "text": results["text"], "shape": shape, "kld": base["kld"],
+            "sensitivities": sensitivities(results, shape["layers"])}
+
+
+def read(path):
+    """The same of an allocation.json, of which `shape`, `kld` and `sensitivities` count."""
+    def expect(condition, words):
+        if not condition:
+            raise Failure(f"{path}: {words}")
+
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise Failure(f"{path}: no JSON: {error}") from error
+    expect(isinstance(found, dict) and found.get("format") == FORMAT, f'expected "format": {FORMAT}')
+    shape = found.get("shape")
+    expect(isinstance(shape, dict) and all(isinstance(shape.get(key), int) and shape[key] > 0
+                                           for key in ("layers", "kv_heads", "head_size")),
+           'shape: expected "layers", "kv_heads" and "head_size", whole numbers above 0')
+    expect(shape["head_size"] % 32 == 0, f"shape: a head size of {shape['head_size']}, expected a multiple of 32")
+    of_layers = found.get("sensitivities")
+    expect(isinstance(of_layers, list) and len(of_layers) == shape["layers"],
+           f"sensitivities: expected one for each of {shape['layers']} layers")
+    for number, layer in enumerate([*of_layers, {"k": found.get("kld"), "v": 0}]):
+        for side in SIDES:
+            value = layer.get(side) if isinstance(layer, dict) else None
+            where = "kld" if number == shape["layers"] else f"sensitivities: layer {number}, {side}"
+            expect(isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
+                   f"{where}: {value!r}, expected a number")
+    return found
+
+
+def report(found, shares, folder):
+    """Writes allocation.json of what was measured, or read; (its path, what is in it)."""
+    shape, sizes = found["shape"], row_bytes(found["shape"]["head_size"])
+    usual = shape["layers"] * shape["kv_heads"] * sum(sizes[USUAL[side]] for side in SIDES)
+    allocations = []
     for share in shares:
-        more, added, configuration = allocate(of_layers, {name: heads * size for name, size in sizes.items()},
+        more, added, configuration = allocate(found["sensitivities"],
+                                              {name: shape["kv_heads"] * size for name, size in sizes.items()},
                                               (share - 1) * usual)
-        found.append({"share": share, "configuration": configuration, "predicted_kld": base["kld"] + more,
-                      "bytes_per_token": usual + added})
-    made = {"format": FORMAT, "model": results["model"], "text": results["text"], "usual_bytes_per_token": usual,
-            "kld": base["kld"], "sensitivities": of_layers, "allocations": found}
+        allocations.append({"share": share, "configuration": configuration, "predicted_kld": found["kld"] + more,
+                            "bytes_per_token": usual + added})
+    made = found | {"usual_bytes_per_token": usual, "allocations": allocations}
     path = Path(folder) / "allocation.json"
     write_json(path, made)
     return path, made

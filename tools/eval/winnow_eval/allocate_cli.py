@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from winnow_eval import Failure, allocate, configs, divergence, text
+from winnow_eval import Failure, allocate, allocate_plots, configs, divergence, text
 from winnow_eval.cli import (BATCH, DEVICE, KINDS_OF_WEIGHTS, LLAMA_CPP, PLUGIN, THREADS, WEIGHTS, console_for_output,
                              kept_when_interrupted, one_of, or_all, plugin_folders, run_app)
 from winnow_eval.evaluate import Options, evaluate
@@ -16,8 +16,9 @@ HELP = """Which layers of a model are worth more bits, and which bear fewer: mea
 where its keys, or its values, are stored coarser, and fills the two lists of layers that a configuration may have.
 
 Prints a configuration of the policy winnow for each share of the bytes that it usually takes, and writes
-allocation.json to --out, with the sensitivity of each layer. Choose on one half of a text and judge on the other:
-winnow eval --part second."""
+allocation.json to --out, with the sensitivity of each layer, and a picture of both. --from takes the sensitivities of
+such a file, measured before or written by hand, and measures nothing. Choose on one half of a text and judge on the
+other: winnow eval --part second."""
 
 
 def shape_of(options):
@@ -32,37 +33,49 @@ def shape_of(options):
     return {"layers": cache["layers"], "kv_heads": cache["kv_heads"], "head_size": int(elements) // 2}
 
 
-def measure(model: MODEL, text_file: TEXT, context: CONTEXT = 1024,
-            count: Annotated[int, typer.Option(min=2, metavar="N", help="how many contexts")] = 2,
-            part: PART = "first",
-            shares: Annotated[str, typer.Option(metavar="X,...", help="of the bytes that the policy usually takes, "
-                                                "what a configuration may take")] = "1,1.05",
-            out: Annotated[Path, typer.Option(metavar="DIR", help="folder of what is written, and of finished runs")] =
-            Path("winnow-allocate"),
-            weights: WEIGHTS = "f32", batch: BATCH = 512, threads: THREADS = None, llama_cpp: LLAMA_CPP = None,
-            plugin: PLUGIN = None, device: DEVICE = None):
+def measured(options, console):
+    """What allocation.json has of what is measured."""
+    shape = shape_of(options)
+    options.strings = allocate.rows(shape["layers"])
+    return allocate.measured_of(evaluate(options, console), shape)
+
+
+def run(model: MODEL = None, text_file: TEXT = None, context: CONTEXT = 1024,
+        count: Annotated[int, typer.Option(min=2, metavar="N", help="how many contexts")] = 2, part: PART = "first",
+        shares: Annotated[str, typer.Option(metavar="X,...", help="of the bytes that the policy usually takes, what a "
+                                            "configuration may take")] = "1,1.05",
+        from_file: Annotated[Path, typer.Option("--from", metavar="FILE", help="an allocation.json, whose "
+                                                "sensitivities are taken; nothing is measured")] = None,
+        out: Annotated[Path, typer.Option(metavar="DIR", help="folder of what is written, and of finished runs")] =
+        Path("winnow-allocate"),
+        weights: WEIGHTS = "f32", batch: BATCH = 512, threads: THREADS = None, llama_cpp: LLAMA_CPP = None,
+        plugin: PLUGIN = None, device: DEVICE = None):
     wanted = allocate.expect_shares(shares)
-    options = Options(
-        model=model, text=text_file, strings=[], files=[], contexts=[context], modes=["decode"], count=count,
-        sigmas=None, part=one_of("--part", part, text.PARTS), out=out,
-        weights=one_of("--weights", weights, KINDS_OF_WEIGHTS), batch=batch, ubatch=batch, threads=or_all(threads),
-        programs=llama_cpp, plugin=plugin, plugin_folders=plugin_folders(), device=device, tasks=[], task_contexts=[],
-        task_trials=1, generation=False, fresh=False, others=[])
-    console = console_for_output()
-    with kept_when_interrupted("winnow allocate", "finished runs", out):
-        shape = shape_of(options)
-        options.strings = allocate.rows(shape["layers"])
-        results = evaluate(options, console)
-    path, made = allocate.report(results, shape, wanted, out)
+    if from_file is not None:
+        found = allocate.read(from_file)
+    else:
+        for option, value in (("--model", model), ("--text", text_file)):
+            if value is None:
+                raise Failure(f"{option}: missing; expected a file, or --from with what was measured before")
+        options = Options(
+            model=model, text=text_file, strings=[], files=[], contexts=[context], modes=["decode"], count=count,
+            sigmas=None, part=one_of("--part", part, text.PARTS), out=out,
+            weights=one_of("--weights", weights, KINDS_OF_WEIGHTS), batch=batch, ubatch=batch, threads=or_all(threads),
+            programs=llama_cpp, plugin=plugin, plugin_folders=plugin_folders(), device=device, tasks=[],
+            task_contexts=[], task_trials=1, generation=False, fresh=False, others=[])
+        with kept_when_interrupted("winnow allocate", "finished runs", out):
+            found = measured(options, console_for_output())
+    path, made = allocate.report(found, wanted, out)
     usual = made["usual_bytes_per_token"]
     print(f"{allocate.POLICY}: {usual:,} bytes a token, a divergence of {made['kld']:.5f}")
     for each in made["allocations"]:
         print(f"{each['configuration']}: {each['bytes_per_token'] / usual - 1:+.1%} of the bytes, "
               f"{each['predicted_kld']:.5f} predicted")
-    print(f"wrote {path}")
+    for each in (path, *allocate_plots.draw(made, out)):
+        print(f"wrote {each}")
     if all(each["configuration"] == allocate.POLICY for each in made["allocations"]):
         raise Failure("no layer is worth other formats by these contexts; more of them say more (--count, --context)")
 
 
 def main():
-    run_app("winnow allocate", HELP, measure)
+    run_app("winnow allocate", HELP, run)
