@@ -129,13 +129,16 @@ class Files(unittest.TestCase):
 
     def test_what_is_wrong_is_said(self):
         shape = BY_HAND["shape"]
-        for wrong, said in (("{", "no JSON"), ([], 'expected "format": 2'), (BY_HAND | {"format": 1}, '"format": 2'),
-                            (BY_HAND | {"shape": shape | {"layers": 0}}, "whole numbers above 0"),
-                            (BY_HAND | {"shape": shape | {"head_size": 80}}, "head size of 80"),
-                            (BY_HAND | {"shape": shape | {"layers": 4}}, "one for each of 4 layers"),
-                            (BY_HAND | {"kld": None}, "kld: None, expected a number"),
-                            (BY_HAND | {"sensitivities": [{"k": 1}] * 3}, "layer 0, v: None"),
-                            (BY_HAND | {"sensitivities": [{"k": 1, "v": float("nan")}] * 3}, "layer 0, v: nan")):
+        for wrong, said in (("{", "is not JSON"), ([], "the whole: [] is not of type 'object'"),
+                            (BY_HAND | {"format": 1}, "format: 2 was expected"),
+                            (BY_HAND | {"shape": shape | {"layers": 0}}, "shape.layers: 0 is less than"),
+                            (BY_HAND | {"shape": shape | {"head_size": 80}}, "80 is not a multiple of 32"),
+                            (BY_HAND | {"shape": shape | {"layers": 4}}, "of 3 layers, expected one for each of 4"),
+                            (BY_HAND | {"kld": None}, "kld: None is not of type 'number'"),
+                            (BY_HAND | {"kld": float("inf")}, "kld: inf, expected a finite number"),
+                            (BY_HAND | {"sensitivities": [{"k": 1}] * 3}, "'v' is a required property"),
+                            (BY_HAND | {"sensitivities": [{"k": 1, "v": float("nan")}] * 3},
+                             "sensitivities[0].v: nan, expected a finite number")):
             with self.assertRaises(Failure, msg=said) as raised:
                 allocate.read(self.written(wrong))
             self.assertIn(said, str(raised.exception))

@@ -7,12 +7,11 @@ configuration may have, `fine` and `coarse`, are filled so that the predicted lo
 Sensitivities may come from a file instead, measured before or written by hand.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure
+from winnow_eval import Failure, given
 from winnow_eval.store import write_json
 
 POLICY = "winnow"
@@ -149,32 +148,16 @@ def measured_of(results, shape):
 
 
 def read(path):
-    """The same of an allocation.json, of which `shape`, `kld` and `sensitivities` count."""
-    def expect(condition, words):
-        if not condition:
-            raise Failure(f"{path}: {words}")
-
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Failure(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise Failure(f"{path}: no JSON: {error}") from error
-    expect(isinstance(found, dict) and found.get("format") == FORMAT, f'expected "format": {FORMAT}')
-    shape = found.get("shape")
-    expect(isinstance(shape, dict) and all(isinstance(shape.get(key), int) and shape[key] > 0
-                                           for key in ("layers", "kv_heads", "head_size")),
-           'shape: expected "layers", "kv_heads" and "head_size", whole numbers above 0')
-    expect(shape["head_size"] % 32 == 0, f"shape: a head size of {shape['head_size']}, expected a multiple of 32")
-    of_layers = found.get("sensitivities")
-    expect(isinstance(of_layers, list) and len(of_layers) == shape["layers"],
-           f"sensitivities: expected one for each of {shape['layers']} layers")
-    for number, layer in enumerate([*of_layers, {"k": found.get("kld"), "v": 0}]):
-        for side in SIDES:
-            value = layer.get(side) if isinstance(layer, dict) else None
-            where = "kld" if number == shape["layers"] else f"sensitivities: layer {number}, {side}"
-            expect(isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
-                   f"{where}: {value!r}, expected a number")
+    """The same of an allocation.json, measured before or written by hand."""
+    found = given.read(path, "--from", "allocation.schema.json")
+    layers, given_ones = found["shape"]["layers"], found["sensitivities"]
+    if len(given_ones) != layers:
+        raise Failure(f"--from: {path}, sensitivities: of {len(given_ones)} layers, expected one for each of {layers}")
+    for number, layer in enumerate([{"kld": found["kld"]}, *given_ones]):
+        for key, value in layer.items():
+            if isinstance(value, (int, float)) and not math.isfinite(value):
+                where = key if number == 0 else f"sensitivities[{number - 1}].{key}"
+                raise Failure(f"--from: {path}, {where}: {value}, expected a finite number")
     return found
 
 

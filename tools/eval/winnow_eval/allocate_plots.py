@@ -7,7 +7,7 @@ matplotlib.use("Agg")
 from matplotlib import patches, pyplot, ticker  # noqa: E402  after the choice of a backend without a display
 
 from winnow_eval.allocate import ERRORS, SIDES, formats  # noqa: E402
-from winnow_eval.plots import COLOURS, STYLE, save  # noqa: E402
+from winnow_eval.plots import COLOURS, draw_one  # noqa: E402
 
 OF_FORMAT = dict(zip(ERRORS, ("#08519c", "#6baed6", "#fdae6b", "#a63603"), strict=True))  # finest first
 TITLES = {"k": "keys", "v": "values"}
@@ -45,11 +45,5 @@ def picture(made):
 
 
 def draw(made, folder, formats=("png", "svg")):
-    """Writes the picture and gives the paths; the same allocation gives the same SVG."""
-    with matplotlib.rc_context(STYLE):
-        figure = picture(made)
-        paths = [folder / f"allocation.{kind}" for kind in formats]
-        for path in paths:
-            save(figure, path)
-        pyplot.close(figure)
-    return paths
+    """Writes the picture and gives the paths."""
+    return draw_one(lambda: picture(made), folder, "allocation", formats)

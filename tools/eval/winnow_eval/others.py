@@ -1,14 +1,10 @@
 """What other tools measured, in a file of rows.schema.json, beside the results of this one."""
 
-import json
 from collections import Counter
-from pathlib import Path
 
-import jsonschema
+from winnow_eval import Failure, given
 
-from winnow_eval import Failure
-
-SCHEMA = Path(__file__).parent.parent / "rows.schema.json"
+SCHEMA = "rows.schema.json"
 OPTIONAL = ("scored_tokens", "kv_bytes", "kld_se", "kld_p99", "ppl", "ppl_base", "ppl_increase_percent",
             "ppl_increase_se", "same_top_percent", "same_top_se", "prompt_tokens_per_second",
             "generation_tokens_per_second")
@@ -17,18 +13,7 @@ PER_CONTEXT = ("kld", "ln_ratio", "same_top")
 
 def read(path):
     """A file of another tool's rows, which is one."""
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Failure(f"--with: cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise Failure(f"--with: {path} is not JSON: {error}") from error
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(found))
-    if error is not None:
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
-        raise Failure(f"--with: {path}, {where.lstrip('.') or 'the whole'}: {error.message} "
-                      f"({SCHEMA.name} says what is expected)")
+    found = given.read(path, "--with", SCHEMA)
     for number, one in enumerate(found.get("tasks", [])):
         for key in ("retrieved", "trials") if "by_context" in one else ():
             if sum(cell[key] for cell in one["by_context"]) != one[key]:

@@ -34,6 +34,17 @@ def save(figure, path, dpi=110):
     figure.savefig(path, dpi=dpi, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
 
 
+def draw_one(make, folder, name, formats):
+    """Writes the figure that `make` makes and gives the paths; the same figure gives the same SVG."""
+    with matplotlib.rc_context(STYLE):
+        figure = make()
+        paths = [folder / f"{name}.{kind}" for kind in formats]
+        for path in paths:
+            save(figure, path)
+        pyplot.close(figure)
+    return paths
+
+
 def group(row):
     """What a colour stands for: the format or policy, whichever backend computes it; what has more settings, and what
     another tool measured, itself."""

@@ -6,7 +6,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
 
-from winnow_eval.plots import STYLE, padded, save  # noqa: E402
+from winnow_eval.plots import draw_one, padded  # noqa: E402
 from winnow_eval.profile import means  # noqa: E402
 
 TITLES = {"entropy": "entropy (nats)", "concentration": "share of the largest tenth",
@@ -44,11 +44,5 @@ def picture(profile):
 
 
 def draw(profile, folder, formats=("png", "svg")):
-    """Writes the picture and gives the paths; the same profile gives the same SVG."""
-    with matplotlib.rc_context(STYLE):
-        figure = picture(profile)
-        paths = [folder / f"profile.{kind}" for kind in formats]
-        for path in paths:
-            save(figure, path)
-        pyplot.close(figure)
-    return paths
+    """Writes the picture and gives the paths."""
+    return draw_one(lambda: picture(profile), folder, "profile", formats)
