@@ -1,14 +1,10 @@
 """The file that an adapter writes for `winnow eval --with`, and the statistics in it: those of winnow eval."""
 
-import json
 from pathlib import Path
 
-import jsonschema
-
-from winnow_eval import Failure, divergence, store
+from winnow_eval import Failure, divergence, given, others, store
 
 FORMAT, VERSION = "winnow-eval-rows", 1
-SCHEMA = Path(__file__).resolve().parent.parent / "rows.schema.json"
 BYTES = 2  # of an element of K or V, whichever type the tool computes with: f16, as the base of winnow eval has it
 WINNOWS = ("kv_metadata_bytes", "attention_calls")  # parts of winnow eval's summary that other tools have not
 
@@ -39,11 +35,9 @@ def command(name, words):
 
 def checked(content):
     """The content of a file, which is as winnow eval expects it."""
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(content))
-    if error is not None:
-        where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
-        raise Failure(f"{where.lstrip('.') or 'the whole'}: {error.message} ({SCHEMA.name} says what is expected)")
+    wrong = given.complaint(content, others.SCHEMA)
+    if wrong is not None:
+        raise Failure(wrong)
     return content
 
 

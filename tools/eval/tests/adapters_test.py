@@ -96,7 +96,7 @@ class Statistics(Folder):
     def test_what_winnow_eval_would_not_read_is_not_written(self):
         path = self.folder / "made.json"
         path.write_text("the old one")
-        with self.fails("rows[0]", rows.SCHEMA.name):
+        with self.fails("rows[0]", others.SCHEMA):
             rows.write(path, ("tool", "1.0"), [], ("m.gguf", DIGEST), TEXT, [{"name": "tool:a", "context": 2}])
         self.assertEqual(path.read_text(), "the old one")
 
