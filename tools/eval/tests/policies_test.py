@@ -88,7 +88,7 @@ def main():
         expect(0.8 * window["kv_bytes"] <= divided["kv_bytes"] <= window["kv_bytes"],
                f"{divided['kv_bytes']} bytes, with the same budget for each layer {window['kv_bytes']}")
         asked = {"model": options.task_model, "out": Path(folder) / "asked"}
-        few = (*SIZES, "--count", 1, "--mode", "batch")  # the calls before have compared both, and contexts
+        few = (*SIZES, "--mode", "batch")  # the calls before have compared both
         work = measured.Eval(options, asked["out"])
         work.good(*few, *TASKS, WINDOW, **asked)
         tasks = work.results()["tasks"]
