@@ -65,20 +65,22 @@ struct AppendProblem {
     AppendProblem(const AppendCase& what, uint64_t seed) : shape(what) {
         const AppendCase& c = shape;
         std::mt19937_64 engine(seed);
-        auto side = [&](TestTensor& src, TestTensor& cache, TestTensor& indices, uint32_t type, int64_t size,
-                        int64_t slots, bool own) {
+        auto side = [&](TestTensor& src, TestTensor& cache, uint32_t type, int64_t size, int64_t slots) {
             src = TestTensor(c.src_type, {c.batch, c.heads, c.tokens, size}, c.src_layout, c.memory);
             cache = TestTensor(type, {c.batch, c.heads, slots, size}, c.cache_layout, c.memory);
             src.each([&](const Index& at) { src.set(at, number_for(c.numbers, type, engine)); });
             cache.each([&](const Index& at) { cache.set(at, static_cast<double>(engine() % 100)); });
-            if (own) fill_indices(indices, slots, engine);
         };
         const bool has_k = c.rows != Rows::only_v, has_v = c.rows != Rows::only_k;
-        if (has_k) side(k_src, k_cache, k_indices, c.k_type, c.k_size, c.k_slots, true);
-        if (has_v) side(v_src, v_cache, v_indices, c.v_type, c.v_size, c.v_slots, !has_k || c.own_v_indices);
+        const bool v_has_own = has_v && (!has_k || c.own_v_indices);
+        if (has_k) side(k_src, k_cache, c.k_type, c.k_size, c.k_slots);
+        if (has_k) fill_indices(k_indices, c.k_slots, v_has_own || !has_v ? 0 : c.v_slots, engine);
+        if (has_v) side(v_src, v_cache, c.v_type, c.v_size, c.v_slots);
+        if (v_has_own) fill_indices(v_indices, c.v_slots, 0, engine);
     }
 
-    void fill_indices(TestTensor& indices, int64_t slots, std::mt19937_64& engine) {
+    // Of a cache with so many slots, and of another one beside it: what is to be skipped lies beyond both.
+    void fill_indices(TestTensor& indices, int64_t slots, int64_t slots_beside, std::mt19937_64& engine) {
         const AppendCase& c = shape;
         indices = TestTensor(c.index_type, {c.index_batch, c.index_heads, 1, c.tokens}, c.src_layout, c.memory);
         for (int64_t b = 0; b < c.index_batch; ++b)
@@ -86,10 +88,11 @@ struct AppendProblem {
                 std::vector<int64_t> order(static_cast<size_t>(std::max(slots, c.tokens)));
                 std::iota(order.begin(), order.end(), 0); // without doubles: which one remains is not defined
                 if (c.indices != Indices::in_order) std::shuffle(order.begin(), order.begin() + slots, engine);
+                const auto past = static_cast<double>(std::max(slots, slots_beside));
                 const double beyond[] = {-1,
                                          -2,
-                                         static_cast<double>(slots),
-                                         static_cast<double>(slots) + 1,
+                                         past,
+                                         past + 1,
                                          -2147483648.0,
                                          2147483647.0,
                                          c.index_type == WINNOW_TYPE_I64 ? 4294967296.0 : -3.0,
