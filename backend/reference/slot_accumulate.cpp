@@ -90,10 +90,11 @@ void accumulate(const SlotAccumulate& args, const TokensSeen& seen, const Segmen
     const double gain =
         args.importance.accumulation == Accumulation::ema ? 1 - kept : static_cast<double>(args.importance.stands_for);
     const int64_t group = args.scores.shape[1] / segment.kv_heads();
+    const bool is_kept = static_cast<float>(kept) != 0; // by the number that kernels get
     double importance = importance_of(segment, head, slot);
     for (int64_t query = 0; query < args.counted_queries; ++query)
         if (const std::optional<double> x = statistic_of_group(args, seen, head, group, query, column))
-            importance = (kept == 0 ? 0 : kept * importance) + gain * *x; // 0 x NaN is NaN
+            importance = (is_kept ? kept * importance : 0) + gain * *x; // 0 x NaN is NaN
     set_importance(segment, head, slot, importance);
 }
 

@@ -71,7 +71,8 @@ std::optional<Between> statistic_of_group(const CacheSetup& setup, Statistic sta
 void accumulate(const Rules& rules, int64_t queries, Between& importance, const Between& x) {
     const double decay = std::pow(rules.decay, static_cast<double>(queries)), rounding = 8 * unit;
     const double weight = rules.is_sum ? static_cast<double>(queries) : 1 - decay;
-    const auto left_of = [&](double before) { return decay == 0 ? 0 : decay * before; }; // also of NaN
+    // Also of NaN nothing is left where a float has nothing.
+    const auto left_of = [&](double before) { return static_cast<float>(decay) == 0 ? 0 : decay * before; };
     const double low = left_of(importance.low) + weight * x.low, high = left_of(importance.high) + weight * x.high;
     importance.low = low - std::fabs(low) * rounding; // a host may have said less than 0
     importance.high = high + std::fabs(high) * rounding + 0x1p-120;
