@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
 
 import recorded_rows  # noqa: E402
 
-SIZES = ("--contexts", 256, "--count", 2, "--batch", 128, "--ubatch", 64, "--no-generation", "--weights", "as-is",
-         "--mode", "decode", "--tasks", "none")
+SIZES = ("--contexts", 256, "--count", 2, "--batch", 128, "--ubatch", 64, "--no-generation", "--no-pictures",
+         "--weights", "as-is", "--mode", "decode", "--tasks", "none")
 SIGNS = "winnow:budget=1/4,recall=host"
 IN_BYTES = "winnow:budget=4M,recall=host"  # less than the signatures of a million tokens take
 

@@ -65,7 +65,7 @@ def interruption(work):
     expect(not (work.out / "results.json").exists(), "there are results though it was interrupted")
     before = work.runs("kld")
     expect(1 <= len(before) < 12, f"{len(before)} of 12 runs were finished, so nothing was interrupted")
-    out = work.good(*SIZES, *CONFIGURATIONS)
+    out = work.good(*SIZES, "--no-pictures", *CONFIGURATIONS)
     expect(f"{len(before)} finished run" in out, "nothing is said of what was kept")
     expect(before.items() <= work.runs("kld").items(), "a finished run was made again")
     expect([row["name"] for row in work.results()["rows"]] == ["cpu:k=f16,v=f16", *CONFIGURATIONS], "rows are missing")

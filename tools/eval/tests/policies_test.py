@@ -16,7 +16,8 @@ LAYERS_LEFT = 6  # of the model that is profiled
 CONTEXT = 128
 WINDOW = "window:budget=1/4"
 TASK_CONTEXT = 256
-SIZES = ("--contexts", CONTEXT, "--count", 2, "--batch", 128, "--ubatch", 64, "--no-generation", "--weights", "as-is")
+SIZES = ("--contexts", CONTEXT, "--count", 2, "--batch", 128, "--ubatch", 64, "--no-generation", "--no-pictures",
+         "--weights", "as-is")
 TASKS = ("--tasks", "all", "--task-contexts", TASK_CONTEXT, "--task-trials", 1)
 
 
@@ -91,6 +92,7 @@ def main():
         few = (*SIZES, "--mode", "batch")  # the calls before have compared both
         work = measured.Eval(options, asked["out"])
         work.good(*few, *TASKS, WINDOW, **asked)
+        expect(not list(work.out.glob("*.png")), "drawn against --no-pictures")
         tasks = work.results()["tasks"]
         names = [task["task"] for task in tasks]
         expect(names == ["needle", "chat", "lookup", "several", "code", "conversation"], f"tasks {names}")

@@ -7,7 +7,6 @@ configuration may have, `fine` and `coarse`, are filled so that the predicted lo
 Sensitivities may come from a file instead, measured before or written by hand.
 """
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +22,7 @@ COARSER = {"k": "turbo3", "v": "turbo2"}
 FINER = {"k": "q8_0", "v": "turbo4"}
 ERRORS = {"q8_0": 0.0, "turbo4": 0.0093, "turbo3": 0.0340, "turbo2": 0.1161}  # docs/formats.md, of the variance
 LISTS = ("fine", "coarse")
+MOST = 1e9  # nats, of what is given
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,15 @@ def measured_of(results, shape):
 def read(path):
     """The same of an allocation.json, measured before or written by hand."""
     found = given.read(path, "--from", "allocation.schema.json")
+    found["shape"] = {key: int(value) for key, value in found["shape"].items()}  # which may be written as 3.0
     layers, given_ones = found["shape"]["layers"], found["sensitivities"]
     if len(given_ones) != layers:
         raise Failure(f"--from: {path}, sensitivities: of {len(given_ones)} layers, expected one for each of {layers}")
     for number, layer in enumerate([{"kld": found["kld"]}, *given_ones]):
         for key, value in layer.items():
-            if isinstance(value, (int, float)) and not math.isfinite(value):
+            if isinstance(value, (int, float)) and not -MOST <= value <= MOST:  # nor NaN
                 where = key if number == 0 else f"sensitivities[{number - 1}].{key}"
-                raise Failure(f"--from: {path}, {where}: {value}, expected a finite number")
+                raise Failure(f"--from: {path}, {where}: {value}, expected a number of at most {MOST:g}")
     return found
 
 

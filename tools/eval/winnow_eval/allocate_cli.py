@@ -74,7 +74,8 @@ def run(model: MODEL = None, text_file: TEXT = None, context: CONTEXT = 1024,
     for each in (path, *allocate_plots.draw(made, out)):
         print(f"wrote {each}")
     if all(each["configuration"] == allocate.POLICY for each in made["allocations"]):
-        raise Failure("no layer is worth other formats by these contexts; more of them say more (--count, --context)")
+        advice = "other --shares" if from_file else "more contexts say more: --count, --context"
+        raise Failure(f"no layer is worth other formats by these sensitivities ({advice})")
 
 
 def main():

@@ -93,12 +93,17 @@ def read_results(path):
     return results
 
 
-def render(results, folder, console):
+def render(results, folder, console, has_pictures):
     """The tables on the terminal, and the files: CSV, Markdown, pictures."""
-    from winnow_eval import plots, report, table  # matplotlib takes a second to load
+    from winnow_eval import report, table
 
     table.show(results, console)
-    for path in [*report.write(results, folder), *plots.draw(results, folder)]:
+    paths = report.write(results, folder)
+    if has_pictures:
+        from winnow_eval import plots  # matplotlib takes a second to load
+
+        paths += plots.draw(results, folder)
+    for path in paths:
         say(console, f"wrote {path}")
 
 
@@ -151,6 +156,7 @@ def measure(
     task_trials: Annotated[int, typer.Option(metavar="N", help="how many of each task, over all lengths and "
                                              "depths")] = 45,
     generation: Annotated[bool, typer.Option(help="measure the speed of generation")] = True,
+    pictures: Annotated[bool, typer.Option(help="draw the results, too")] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="forget the runs that --out keeps")] = False,
     from_results: Annotated[Path | None, typer.Option("--from", metavar="DIR", help="only show kept results again: a "
                                                       "folder or a results.json")] = None,
@@ -177,7 +183,7 @@ def measure(
         if with_files:
             results = others.add(results, with_files)
             store.write_json(folder / "results.json", results)
-        render(results, folder, console)
+        render(results, folder, console, pictures)
         return
     out = out or Path("winnow-eval")
     for option, given in (("--model", model), ("--text", text_file)):
@@ -197,7 +203,7 @@ def measure(
         tasks=names_of_tasks(task_names), task_contexts=numbers("--task-contexts", task_contexts),
         task_trials=task_trials, generation=generation, fresh=fresh, others=with_files or [])
     with kept_when_interrupted("winnow eval", "finished runs", out):
-        render(evaluate(options, console), out, console)
+        render(evaluate(options, console), out, console, pictures)
 
 
 def interrupt(*_):
