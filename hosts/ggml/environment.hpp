@@ -19,12 +19,17 @@ inline std::string_view variable(const char* name) {
 }
 
 // The path of a file that is written, "" where it is not set: %p in it is the number of the process, of which a server
-// may start several with one environment.
+// may start several with one environment, and %% is %.
 inline std::string path_in(const char* name) {
-    std::string path(variable(name));
-    const std::string number = std::to_string(getpid());
-    for (size_t at = 0; (at = path.find("%p", at)) != std::string::npos; at += number.size())
-        path.replace(at, 2, number);
+    std::string path;
+    for (std::string_view rest = variable(name); !rest.empty();) {
+        const std::string_view two = rest.substr(0, 2);
+        if (two == "%p")
+            path += std::to_string(getpid());
+        else
+            path += rest[0];
+        rest.remove_prefix(two == "%p" || two == "%%" ? 2 : 1);
+    }
     return path;
 }
 

@@ -111,7 +111,7 @@ void VirtualBuffer::add(ggml_tensor* tensor) {
         const std::lock_guard lock(living().mutex); // others may look for their windows here
         if (!roots_.insert(tensor).second) return;
     }
-    if (is_open_) close(tensor);
+    if (is_open_ && !in_place_) close(tensor);
 }
 
 void VirtualBuffer::open() {
