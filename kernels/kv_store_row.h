@@ -1,7 +1,7 @@
 /* store_k_row and store_v_row: one dense row into a cache, converted to K_FORMAT or V_FORMAT. A row for a packed format
  * is quantized in parts that fit into private memory: one is loaded, and from there scales, codes and bytes are made.
  * A rotation takes the whole row. Needs before it: the formats, format_any.h, rotation.h, kv_rows.h, the same -D as
- * kv_append.cl, and the hooks
+ * kv_append_rows.h, and the hooks
  *
  *     ROW_PARAMETERS    what both functions take; among it to (the row in the cache), size (elements) and norm
  *     ROW_LOAD16(i)     elements i .. i + 15 of what is stored, by those parameters

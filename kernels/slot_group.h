@@ -4,7 +4,7 @@
 #pragma once
 
 #define SLOT_GROUP_SIZE 256
-#define ROW_GROUP_SIZE 64 /* of those that store rows: a work-item may need most of the registers */
+#define ROW_GROUP_SIZE 64 /* of those that take rows: a work-item may need most of the registers */
 #define SLOT_GROUP_MEMORY 8192    /* bytes of local memory that a group takes at most */
 
 #ifdef __OPENCL_VERSION__

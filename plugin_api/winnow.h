@@ -493,7 +493,8 @@ typedef struct winnow_cache_stats {
     /* With recall k_bytes, v_bytes and slot_map_bytes are those of the hot slots, and resident_slots counts them. */
     uint64_t signature_bytes; /* signatures of all pages, centers, and which pages are hot; in bytes */
     uint64_t cold_bytes;      /* all packed rows with their slot maps; not in bytes */
-    uint64_t picks;           /* pages that queries picked, over layers and KV heads; since create or reset */
+    uint64_t picks;           /* pages that queries picked, over layers and KV heads; since create or reset (of a
+                               * sequence's statistics: since it was empty) */
     uint64_t misses;          /* of them those that were not hot, so that their rows were copied or read; likewise */
     /* With recall=FOLDER cold_bytes lie in a file, and only there. */
     uint64_t disk_bytes;     /* space reserved in that file */

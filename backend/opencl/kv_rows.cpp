@@ -69,10 +69,11 @@ void check_row(const Tensor& tensor, const char* name, bool is_whole) {
 }
 
 void check_row_count(const std::array<int64_t, 4>& rows, const char* name) {
-    constexpr int64_t most = std::numeric_limits<int32_t>::max();
-    if (rows[2] > most || rows[1] > most / rows[2] || rows[0] > most / (rows[1] * rows[2]) || rows[3] > most) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED,
-                    std::string(name) + ": more than " + std::to_string(most) + " rows or elements of a row");
+    // Of a group's rows the pieces, and the bytes of one row, are counted in 32 bits.
+    constexpr int64_t most = std::numeric_limits<int32_t>::max(), most_elements = most / 64;
+    if (rows[2] > most || rows[1] > most / rows[2] || rows[0] > most / (rows[1] * rows[2]) || rows[3] > most_elements) {
+        throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ": more than " + std::to_string(most) + " rows, or " +
+                                                  std::to_string(most_elements) + " elements of a row");
     }
 }
 

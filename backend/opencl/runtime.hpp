@@ -117,7 +117,7 @@ public:
     // Chooses the device (or takes the host's objects), probes it and makes the queues. With `copies` host memory is
     // copied, whatever the probe would find; without `optimizes` the driver's compiler does not;
     // params_in_memory: whether kernels get their parameters so, where it is said whatever the device takes by value;
-    // slot_shape: that of the operations on slots and on pages, where it is forced; tuning: what of it is. Throws
+    // slot_shape: that of the operations on slots, pages and rows, where it is forced; tuning: what of it is. Throws
     // NOT_FOUND, INVALID_ARGUMENT, DEVICE.
     explicit Runtime(const DeviceRequest& request, bool copies = false, bool optimizes = true,
                      std::optional<bool> params_in_memory = {}, std::string slot_shape = {},
