@@ -34,9 +34,8 @@ ONE_GROUP __kernel void hadamard(PARAMS(hadamard_params), const __global uchar* 
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end = min(first + p.rows_per_group, p.batch * p.heads * p.rows);
     for (uint number = first + LANE; number < end; number += GROUP_SIZE) {
-        const uint row = number % p.rows;
-        const uint head = number / p.rows % p.heads;
-        const uint batch = number / p.rows / p.heads;
-        rotate_row(&p, dst + row_offset(&p.dst, batch, head, row), src + row_offset(&p.src, batch, head, row));
+        const row_place at = row_place_of(number, p.heads, p.rows);
+        rotate_row(&p, dst + row_offset(&p.dst, at.batch, at.head, at.row),
+                   src + row_offset(&p.src, at.batch, at.head, at.row));
     }
 }

@@ -34,15 +34,14 @@
         const uint at_once = GROUP_SIZE == 1u ? side->size : ELEMENTS_AT_ONCE(FORMAT, side->size);                     \
         const uint pieces = GROUP_SIZE == 1u ? 1u : (side->size + at_once - 1) / at_once;                              \
         for (uint piece = LANE; piece < rows * pieces; piece += GROUP_SIZE) {                                          \
-            const uint number = first + piece / pieces, element = piece % pieces * at_once;                            \
-            const uint token = number % side->tokens;                                                                  \
-            const uint head = number / side->tokens % side->heads;                                                     \
-            const uint batch = number / side->tokens / side->heads;                                                    \
-            const long index = row_index(indices, &side->row_indices, side->index_type, batch % side->index_batch,     \
-                                         head % side->index_heads, token);                                             \
+            const uint element = piece % pieces * at_once;                                                             \
+            const row_place at = row_place_of(first + piece / pieces, side->heads, side->tokens);                      \
+            const long index = row_index(indices, &side->row_indices, side->index_type, at.batch % side->index_batch,  \
+                                         at.head % side->index_heads, at.row);                                         \
             if (index < 0 || index >= side->slots) continue;                                                           \
-            store_row(cache + row_offset(&side->cache, batch, head, index) + element * (element_bytes),                \
-                      src + row_offset(&side->src, batch, head, token) + element * BYTES_OF_ELEMENT(side->src_type),   \
+            store_row(cache + row_offset(&side->cache, at.batch, at.head, index) + element * (element_bytes),          \
+                      src + row_offset(&side->src, at.batch, at.head, at.row) +                                        \
+                          element * BYTES_OF_ELEMENT(side->src_type),                                                  \
                       side->src_type, min(at_once, side->size - element), side->norm);                                 \
         }                                                                                                              \
     }

@@ -31,17 +31,13 @@ ONE_GROUP __kernel void kv_dequantize(PARAMS(kv_rows_params), const __global uch
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end = min(first + p.rows_per_group, p.batch * p.heads * p.rows);
     for (uint number = first + LANE; number < end; number += GROUP_SIZE) {
-        const uint row = number % p.rows;
-        const uint head = number / p.rows % p.heads;
-        const uint batch = number / p.rows / p.heads;
-        long index = row;
-        if (p.index_type != TYPE_NONE)
-            index =
-                row_index(row_indices, &p.row_indices, p.index_type, batch % p.index_batch, head % p.index_heads, row);
-        __global uchar* to = dst + row_offset(&p.dst, batch, head, row);
+        const row_place at = row_place_of(number, p.heads, p.rows);
+        const long index = row_index(row_indices, &p.row_indices, p.index_type, at.batch % p.index_batch,
+                                     at.head % p.index_heads, at.row);
+        __global uchar* to = dst + row_offset(&p.dst, at.batch, at.head, at.row);
         if (index < 0 || index >= p.slots)
             zero_row(to, p.size);
         else
-            move_row(to, src + row_offset(&p.src, batch, head, index), p.size, p.norm);
+            move_row(to, src + row_offset(&p.src, at.batch, at.head, index), p.size, p.norm);
     }
 }

@@ -30,14 +30,11 @@ ONE_GROUP __kernel void kv_requantize(PARAMS(kv_rows_params), const __global uch
     const uint first = ((uint)get_group_id(0) + group_base) * p.rows_per_group;
     const uint end = min(first + p.rows_per_group, p.batch * p.heads * p.rows);
     for (uint number = first + LANE; number < end; number += GROUP_SIZE) {
-        const uint head = number / p.rows % p.heads;
-        const uint batch = number / p.rows / p.heads;
-        long row = number % p.rows;
-        if (p.index_type != TYPE_NONE)
-            row = row_index(row_indices, &p.row_indices, p.index_type, batch % p.index_batch, head % p.index_heads,
-                            (uint)row);
-        if (row < 0 || row >= p.slots) continue;
-        move_row(dst + row_offset(&p.dst, batch, head, row), src + row_offset(&p.src, batch, head, row), p.size,
-                 p.norm);
+        const row_place at = row_place_of(number, p.heads, p.rows);
+        const long index = row_index(row_indices, &p.row_indices, p.index_type, at.batch % p.index_batch,
+                                     at.head % p.index_heads, at.row);
+        if (index < 0 || index >= p.slots) continue;
+        move_row(dst + row_offset(&p.dst, at.batch, at.head, index), src + row_offset(&p.src, at.batch, at.head, index),
+                 p.size, p.norm);
     }
 }
