@@ -1,11 +1,11 @@
 // From winnow::SlotAccumulate to a launch of slot_accumulate.
 #include "opencl/slot_accumulate.hpp"
-#include "opencl/kv_rows.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "opencl/kv_rows.hpp"
 #include "opencl/slot_segment.hpp"
 #include "opencl/view.hpp"
 #include "slot_accumulate_params.h"

@@ -1,7 +1,7 @@
 // From winnow::SlotCompact to launches of slot_compact: one, or one that plans and one whose groups move parts of that.
-#include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 
+#include "opencl/kv_rows.hpp"
 #include "opencl/slot_segment.hpp"
 #include "slot_compact_params.h"
 

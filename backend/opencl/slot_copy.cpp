@@ -1,7 +1,7 @@
 // From winnow::SlotCopy to a launch of slot_copy.
-#include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 
+#include "opencl/kv_rows.hpp"
 #include "opencl/slot_segment.hpp"
 #include "slot_copy_params.h"
 

@@ -1,10 +1,10 @@
 // From winnow::SlotEdit to launches of slot_edit, one for each segment.
-#include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 
 #include <algorithm>
 #include <limits>
 
+#include "opencl/kv_rows.hpp"
 #include "opencl/slot_segment.hpp"
 #include "slot_edit_params.h"
 

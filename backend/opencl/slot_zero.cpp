@@ -1,9 +1,9 @@
 // From winnow::SlotZero to two launches of slot_zero: what each range of slots adds up to, and what is below that.
-#include "opencl/kv_rows.hpp"
 #include "opencl/launchers.hpp"
 
 #include <algorithm>
 
+#include "opencl/kv_rows.hpp"
 #include "opencl/slot_segment.hpp"
 #include "opencl/view.hpp"
 #include "slot_zero_params.h"
