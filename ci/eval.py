@@ -17,10 +17,9 @@ import parts
 import texts
 from parts import Failure
 
-# By which folders of llama.cpp's programs are known, and what each task starts.
-PROGRAMS = {task: ("llama-completion", own) for task, own in
-            {"eval": "llama-bench", "allocate": "llama-bench", "calibrate": "llama-perplexity",
-             "profile": "llama-perplexity"}.items()}
+# What each task starts of llama.cpp, beside the program by which its folder is known.
+PROGRAMS = {"eval": "llama-bench", "allocate": "llama-bench", "calibrate": "llama-perplexity",
+            "profile": "llama-perplexity"}
 NOTHING_RUNS = ("--help", "--list-configs", "--list-tasks", "--from")
 
 
@@ -28,25 +27,26 @@ def given(option, arguments):
     return any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
 
 
+def values(option, arguments):
+    """(where it stands, what stands before it there, value) of each value of an option; "" behind the last argument."""
+    for at, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            yield (at, f"{option}=", value) if equals else (at + 1, "", "".join(arguments[at + 1:at + 2]))
+
+
 def named(option, kinds, arguments):
     """The arguments with the path of what an option names."""
     changed = list(arguments)
-    for at, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == option and equals:
-            changed[at] = f"{option}={texts.found(kinds, value)}"
-        elif argument == option and at + 1 < len(arguments):
-            changed[at + 1] = str(texts.found(kinds, arguments[at + 1]))
+    for at, before, value in values(option, arguments):
+        changed[at:at + 1] = [f"{before}{texts.found(kinds, value)}"] if at < len(arguments) else []
     return changed
 
 
 def check_files(option, kinds, arguments):
     """Before minutes of setting up: a file that is named has to be there."""
-    for at, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == option and not equals:
-            value = arguments[at + 1] if at + 1 < len(arguments) else ""
-        if name == option and value not in kinds and not Path(value).is_file():
+    for _, _, value in values(option, arguments):
+        if value not in kinds and not Path(value).is_file():
             raise Failure(f"{option}: there is no file {value!r}; expected one, or {', '.join(kinds)}")
 
 
@@ -69,7 +69,8 @@ def main():
             arguments = ["--model", "smollm2", *arguments]
         arguments = named("--text", texts.TEXTS, named("--model", texts.MODELS, arguments))
         if not given("--llama-cpp", arguments):
-            arguments = ["--llama-cpp", str(parts.llama_cpp_build(*PROGRAMS[task]) / "bin"), *arguments]
+            programs = parts.llama_cpp_build("llama-completion", PROGRAMS[task]) / "bin"
+            arguments = ["--llama-cpp", str(programs), *arguments]
         build = parts.winnow_build("winnow", "winnow_measure")
         if not given("--plugin", arguments):
             arguments = ["--plugin", str(build / "lib" / "libwinnow_ggml.so"), *arguments]

@@ -95,8 +95,6 @@ void write_file(const char* path, const std::string& text) {
     if (!write_to(path, text)) log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_REPORT: cannot write %s", path);
 }
 
-std::string path_of_report() { return path_in("WINNOW_REPORT"); }
-
 std::chrono::duration<double> interval() {
     constexpr double least = std::numeric_limits<double>::min(), most = 1e6;
     return std::chrono::duration<double>(
@@ -157,7 +155,7 @@ void Report::add(const winnow_stats& stats) {
 }
 
 void Report::write() const {
-    if (const std::string path = path_of_report(); !path.empty()) write_file(path.c_str(), json_locked());
+    if (const std::string path = path_in("WINNOW_REPORT"); !path.empty()) write_file(path.c_str(), json_locked());
 }
 
 void Report::add(const Counters& counters, const winnow_stats& stats) {
@@ -175,7 +173,7 @@ void Report::add(const CacheFigures& figures, const winnow_stats& stats) {
 }
 
 bool Report::is_due(int64_t buffer) {
-    if (every_.count() == 0 || path_of_report().empty()) return false;
+    if (every_.count() == 0 || variable("WINNOW_REPORT").empty()) return false;
     const std::lock_guard lock(mutex_);
     const auto found = living_.find(buffer);
     return found == living_.end() || std::chrono::steady_clock::now() - found->second.seen >= every_;
