@@ -1,13 +1,9 @@
 """The picture of an allocation: how sensitive each layer is, and in which formats each configuration stores it."""
 
-import matplotlib
+from winnow_eval.allocate import ERRORS, SIDES, formats
+from winnow_eval.plots import COLOURS, draw_one  # which chooses a backend without a display
 
-matplotlib.use("Agg")
-
-from matplotlib import patches, pyplot, ticker  # noqa: E402  after the choice of a backend without a display
-
-from winnow_eval.allocate import ERRORS, SIDES, formats  # noqa: E402
-from winnow_eval.plots import COLOURS, draw_one  # noqa: E402
+from matplotlib import patches, pyplot, ticker  # noqa: E402  after that choice
 
 OF_FORMAT = dict(zip(ERRORS, ("#08519c", "#6baed6", "#fdae6b", "#a63603"), strict=True))  # finest first
 TITLES = {"k": "keys", "v": "values"}

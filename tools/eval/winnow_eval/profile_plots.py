@@ -1,13 +1,9 @@
 """The pictures of a profile: each number over layers and heads, and its mean and spread in each layer."""
 
-import matplotlib
+from winnow_eval.plots import draw_one, padded  # which chooses a backend without a display
+from winnow_eval.profile import means
 
-matplotlib.use("Agg")
-
-from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
-
-from winnow_eval.plots import draw_one, padded  # noqa: E402
-from winnow_eval.profile import means  # noqa: E402
+from matplotlib import pyplot, ticker  # noqa: E402  after that choice
 
 TITLES = {"entropy": "entropy (nats)", "concentration": "share of the largest tenth",
           "variance": "variance over time", "newest_100": "share of the newest 100"}
