@@ -23,7 +23,7 @@ static inline void sdpa_merge(const sdpa_work_tile* work, const sdpa_result* res
 }
 
 #define ATTEND_SEGMENT(i)                                                                                              \
-    if (sdpa_has_keys_of(&p->segment[i], begin, end)) {                                                                \
+    if (sdpa_has_keys_of(&p->segment[i], work, begin, end)) {                                                          \
         sdpa_turn_to(work, &p->segment[i], begin, end);                                                                \
         attend_segment_##i(p, memory, work, is_first ? result : &other);                                               \
         if (!is_first) sdpa_merge(work, result, &other);                                                               \

@@ -45,10 +45,12 @@ static inline float group_join(float x, float weight, float factor, float limit)
 ALWAYS_INLINE void group_count_seen(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
     uint count = 0;
     if (LANE_ROW < ROWS)
-        for (uint i = 0; i < SEGMENTS; ++i)
+        for (uint i = 0; i < SEGMENTS; ++i) {
+            if (!sdpa_has_head(&p->segment[i], g->work.kv_head)) continue;
             for (uint slot = LANE_OF_ROW; slot < p->segment[i].slots; slot += ROW_LANES)
                 count += group_weight_tile(p, memory, g, i, slot)[16 + LANE_ROW * WEIGHT_KEYS + slot % WEIGHT_KEYS] !=
                          -INFINITY;
+        }
     count = count_of_row(g, count);
     if (LANE_ROW < ROWS && LANE_OF_ROW == 0) g->rescale[LANE_ROW] = 1.0f / (float)count;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -63,6 +65,7 @@ ALWAYS_INLINE void group_importance(const sdpa_params* p, const sdpa_memory* mem
     if (STATISTIC == ABOVE_MEAN) group_count_seen(p, memory, g);
     for (uint i = 0; i < SEGMENTS; ++i) {
         const sdpa_segment* segment = &p->segment[i];
+        if (!sdpa_has_head(segment, g->work.kv_head)) continue;
         __global float* importance = (__global float*)(memory->importance[i] + segment->importance.offset +
                                                        g->work.kv_head * segment->importance.stride);
         for (uint slot = part * GROUP_SIZE + LANE; slot < segment->slots; slot += parts * GROUP_SIZE) {

@@ -137,11 +137,13 @@ static inline void sdpa_count_seen(const sdpa_params* p, const sdpa_memory* memo
                                    uint rows, float* limits) {
     uint count[ROWS];
     for (uint r = 0; r < rows; ++r) count[r] = 0;
-    for (uint i = 0; i < SEGMENTS; ++i)
+    for (uint i = 0; i < SEGMENTS; ++i) {
+        if (!sdpa_has_head(&p->segment[i], work->kv_head)) continue;
         for (uint slot = 0; slot < p->segment[i].slots; slot += TILE) {
             const __global uint* seen = (const __global uint*)sdpa_weight_tile(p, memory, work, i, slot) + 8;
             for (uint r = 0; r < rows; ++r) count[r] += popcount(seen[r]);
         }
+    }
     for (uint r = 0; r < rows; ++r) limits[r] = 1.0f / (float)count[r];
 }
 
@@ -170,6 +172,7 @@ OUT_OF_LINE static void sdpa_importance(const sdpa_params* p, const sdpa_memory*
     sdpa_make_factors(p, memory, work, end);
     for (uint i = 0; i < SEGMENTS; ++i) {
         const sdpa_segment* segment = &p->segment[i];
+        if (!sdpa_has_head(segment, work->kv_head)) continue;
         __global float* importance = (__global float*)(memory->importance[i] + segment->importance.offset +
                                                        work->kv_head * segment->importance.stride);
         const __global float16* weight_tile = sdpa_weight_tile(p, memory, work, i, 0);

@@ -40,10 +40,11 @@
 
 /* Keys and values in one format each; usually there is one segment. The fields after v count where it has slots. */
 typedef struct sdpa_segment {
-    tensor_view k, v;
+    tensor_view k, v;           /* [.., heads, slots, size]: of the heads that it has rows of, one after another */
     tensor_view positions;      /* int: of each slot, negative where it is free */
     tensor_view k_mean, v_mean; /* float: what rows are stored less than */
     head_view importance;       /* of a step: float */
+    winnow_u64 heads;           /* bit h: it has rows of KV head h; 0: of all. Those of others share its slots */
     winnow_u32 slots;
     winnow_u32 first_key;   /* of its slot 0, among the keys that are cut into splits: a multiple of 64 */
     winnow_u32 first_score; /* of its slot 0, in scores_out */
@@ -98,7 +99,7 @@ typedef struct sdpa_params {
     sdpa_segment segment[SDPA_SEGMENTS]; /* a launch hands over as many as it has */
 } sdpa_params;
 
-#define SDPA_PARAMS_SIZE (536 + SDPA_SEGMENTS * 200)
+#define SDPA_PARAMS_SIZE (536 + SDPA_SEGMENTS * 208)
 #ifdef __OPENCL_VERSION__
 typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
 #else

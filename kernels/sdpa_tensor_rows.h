@@ -36,9 +36,13 @@ static inline float mask_element(const __global uchar* row, uint type, uint key)
 }
 
 /* What a KV head has of a segment's tensor: its rows, slot map or mean. */
+static inline const __global uchar* slice_of_head(const __global uchar* memory, const tensor_view* view,
+                                                  const sdpa_params* p, WORK_TILE work, uint head) {
+    return memory + view->offset + (work->batch / p->kv_share) * view->stride[0] + head * view->stride[1];
+}
 static inline const __global uchar* head_slice(const __global uchar* memory, const tensor_view* view,
                                                const sdpa_params* p, WORK_TILE work) {
-    return memory + view->offset + (work->batch / p->kv_share) * view->stride[0] + work->kv_head * view->stride[1];
+    return slice_of_head(memory, view, p, work, work->kv_head);
 }
 
 static inline float per_head(const __global uchar* values, winnow_u64 offset, uint head) {

@@ -109,7 +109,7 @@ ALWAYS_INLINE void begin_attention(__local group_state* g) {
     group_merge(g);
 #else
 #define ATTEND_SEGMENT(i)                                                                                              \
-    if (sdpa_has_keys_of(&p->segment[i], begin, end)) {                                                                \
+    if (sdpa_has_keys_of(&p->segment[i], &g->work, begin, end)) {                                                      \
         if (LANE == 0) sdpa_turn_to(&g->work, &p->segment[i], begin, end);                                             \
         barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
         attend_segment_##i(p, memory, g);                                                                              \

@@ -72,9 +72,18 @@ static inline void sdpa_work_tile_init(WORK_SPACE sdpa_work_tile* work, const sd
     }
 }
 
-/* Whether some of the keys [begin, end) of all segments lie in this one. */
-static inline int sdpa_has_keys_of(const sdpa_segment* segment, uint begin, uint end) {
-    return end > segment->first_key && begin < segment->first_key + segment->slots;
+/* Whether a segment has rows of a KV head, and where those are among the rows of heads that it has. */
+static inline int sdpa_has_head(const sdpa_segment* segment, uint head) {
+    return segment->heads == 0 || (segment->heads >> head & 1) != 0;
+}
+static inline uint sdpa_rows_of_head(const sdpa_segment* segment, uint head) {
+    return segment->heads == 0 ? head : (uint)popcount(segment->heads & ((1ul << head) - 1));
+}
+
+/* Whether some of the keys [begin, end) of all segments lie in this one, of the work tile's head. */
+static inline int sdpa_has_keys_of(const sdpa_segment* segment, WORK_TILE work, uint begin, uint end) {
+    return end > segment->first_key && begin < segment->first_key + segment->slots &&
+           sdpa_has_head(segment, work->kv_head);
 }
 
 /* Turns to a segment, and those of the keys that lie in it. */

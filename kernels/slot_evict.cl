@@ -124,7 +124,8 @@ static float16 by_chance(const slot_evict_params* p, uint head, int16 position) 
     int positions[16];
     float ranks[16];
     vstore16(position, 0, positions);
-    for (uint lane = 0; lane < 16; ++lane) ranks[lane] = random_rank(p->pass.of_ranking, head, positions[lane]);
+    for (uint lane = 0; lane < 16; ++lane)
+        ranks[lane] = random_rank(p->pass.of_ranking, p->first_head + head, positions[lane]);
     return vload16(0, ranks);
 }
 

@@ -64,9 +64,11 @@ typedef struct slot_evict_params {
     slot_segment lower[2];     /* the packed segments below it; their means are its means */
     winnow_u32 wanted_first;   /* slots of the first packed segment, as far as there is room below */
     winnow_u32 lists_at;       /* bytes from where the head's scratch memory begins */
+    winnow_u32 first_head;     /* of the layer: the number of this launch's first head in it */
+    winnow_u32 reserved;
 } slot_evict_params;
 
-#define SLOT_EVICT_PARAMS_SIZE 808
+#define SLOT_EVICT_PARAMS_SIZE 816
 #ifdef __OPENCL_VERSION__
 typedef char slot_evict_params_size_differs_from_the_host[sizeof(slot_evict_params) == SLOT_EVICT_PARAMS_SIZE ? 1 : -1];
 #else

@@ -88,7 +88,7 @@ static inline float rank_of(const slot_evict_params* p, const head_slots* at, co
     case RANKING_IMPORTANCE_VALUE_NORM:
         return importance * (at->tier > 0 ? tier_distance(at, value, p->v_size)
                                           : dense_distance(value, at->v_type, at->point, p->v_size));
-    case RANKING_RANDOM: return random_rank(pass->of_ranking, head, position);
+    case RANKING_RANDOM: return random_rank(pass->of_ranking, p->first_head + head, position);
     case RANKING_PREDICTION: return by_network(network, importance, pass->seen - position);
     }
     return importance;

@@ -2,6 +2,7 @@
 #include "cache/budget.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "device/device.hpp"
 #include "device/network.hpp"
@@ -55,9 +56,18 @@ void check_format(const char* key, Type format, const char* name, int64_t elemen
 void check_layers(const Config& config, const Policy& policy, const Shape& shape) {
     for (const FormatsOfLayers& each : config.formats_of_layers()) {
         const std::string key = each.key;
-        if (each.layers.back() >= shape.layers)
-            refuse(key + "=" + config.word(key) + ": the cache has " + std::to_string(shape.layers) +
-                   " layers, expected numbers from 0 to " + std::to_string(shape.layers - 1));
+        const std::string given = key + "=" + config.word(key) + ": the cache has ";
+        if (each.layers.back().layer >= shape.layers)
+            refuse(given + std::to_string(shape.layers) + " layers, expected numbers from 0 to " +
+                   std::to_string(shape.layers - 1));
+        for (const LayerHeads& its : each.layers) {
+            if (its.heads == 0) continue;
+            const std::string heads = std::to_string(shape.kv_heads) + " KV heads, expected ";
+            if (shape.kv_heads > most_listed_heads)
+                refuse(given + heads + "at most " + std::to_string(most_listed_heads) + " where heads are named");
+            if (shape.kv_heads < most_listed_heads && its.heads >> shape.kv_heads != 0)
+                refuse(given + heads + "numbers from 0 to " + std::to_string(shape.kv_heads - 1) + " behind a point");
+        }
         if (policy.divides_by_profile() && config.budget().unit == Amount::Unit::bytes)
             refuse(key + "=" + config.word(key) + " with " + config.policy().name +
                    " and budget=" + spell(config.at("budget")) +
@@ -87,23 +97,62 @@ Layout layout_of(const Config& config, const Schedule& schedule, const Shape& sh
             schedule.lower};
 }
 
-// With the formats of layers that have their own.
-std::vector<LayersOf> layers_by_formats(const Config& config, const Layout& layout, const Shape& shape) {
-    std::vector<LayersOf> all{{layout, shape.layers}};
-    for (const FormatsOfLayers& each : config.formats_of_layers()) {
-        LayersOf& its = all.emplace_back(LayersOf{layout, static_cast<int64_t>(each.layers.size())});
+// The formats of each layer's first packed segment, in which KV heads may have their own.
+std::vector<std::vector<RowFormats>> formats_of_all(const Config& config, const Shape& shape) {
+    const RowFormats usual{config.k(), config.v(), 0, shape.kv_heads};
+    std::vector<std::vector<RowFormats>> all(static_cast<size_t>(shape.layers), {usual});
+    const uint64_t every_head = shape.kv_heads < most_listed_heads ? (uint64_t{1} << shape.kv_heads) - 1 : ~uint64_t{0};
+    for (const FormatsOfLayers& each : config.formats_of_layers())
+        for (const LayerHeads& its : each.layers) {
+            std::vector<RowFormats>& layer = all[static_cast<size_t>(its.layer)];
+            if (its.heads == 0) {
+                layer = {{each.k, each.v, 0, shape.kv_heads}};
+                continue;
+            }
+            if (each.k == usual.k && each.v == usual.v) continue;
+            RowFormats& others = layer.front();
+            others.heads = (others.heads == 0 ? every_head : others.heads) & ~its.heads;
+            others.count = std::popcount(others.heads);
+            layer.push_back({each.k, each.v, its.heads, std::popcount(its.heads)});
+            if (others.count == 0) layer.erase(layer.begin());
+            if (layer.size() == 1) layer.front().heads = 0;
+        }
+    return all;
+}
+
+// How its heads store their tokens: where not all do so alike, dense rows are of the formats that all would have.
+std::vector<HeadsOf> heads_of_layer(const std::vector<RowFormats>& formats, const Layout& layout) {
+    std::vector<HeadsOf> all;
+    for (const RowFormats& each : formats) {
+        HeadsOf& its = all.emplace_back(HeadsOf{layout, each.count});
         its.layout.k = each.k;
         its.layout.v = each.v;
-        all.front().count -= its.count;
+        if (formats.size() > 1) its.layout.dense = {dense_format(layout.k), dense_format(layout.v)};
     }
+    return all;
+}
+
+// The same of all layers, with the heads together that store alike.
+std::vector<HeadsOf> heads_by_formats(const Config& config, const Layout& layout, const Shape& shape) {
+    std::vector<HeadsOf> all;
+    for (const std::vector<RowFormats>& formats : formats_of_all(config, shape))
+        for (const HeadsOf& each : heads_of_layer(formats, layout)) {
+            const auto same = std::find_if(all.begin(), all.end(), [&](const HeadsOf& other) {
+                return other.layout.k == each.layout.k && other.layout.v == each.layout.v &&
+                       other.layout.dense == each.layout.dense;
+            });
+            if (same == all.end())
+                all.push_back(each);
+            else
+                same->count += each.count;
+        }
     return all;
 }
 
 int64_t budget_tokens(const Config& config, const Schedule& schedule, const Layout& layout, const Shape& shape) {
     const Amount& budget = config.budget();
     if (budget.unit == Amount::Unit::bytes)
-        return tokens_in(layers_by_formats(config, layout, shape), static_cast<uint64_t>(budget.count / shape.kv_heads),
-                         schedule.tokens);
+        return tokens_in(heads_by_formats(config, layout, shape), static_cast<uint64_t>(budget.count), schedule.tokens);
     return std::min(tokens_of(budget, shape.context), schedule.tokens);
 }
 
@@ -303,8 +352,9 @@ Bytes bytes_of(const Layout& layout, int64_t tokens) {
         bytes.k += static_cast<uint64_t>(parts[i + 1]) * row_bytes(layout.lower[i].k, layout.head_size);
         bytes.v += static_cast<uint64_t>(parts[i + 1]) * row_bytes(layout.lower[i].v, layout.v_head_size);
     }
-    bytes.dense_k = dense * row_bytes(dense_format(layout.k), layout.head_size);
-    bytes.dense_v = dense * row_bytes(dense_format(layout.v), layout.v_head_size);
+    const auto [dense_k, dense_v] = layout.dense.value_or(std::pair(dense_format(layout.k), dense_format(layout.v)));
+    bytes.dense_k = dense * row_bytes(dense_k, layout.head_size);
+    bytes.dense_v = dense * row_bytes(dense_v, layout.v_head_size);
     bytes.slot_map = all * slot_bytes;
     bytes.importance = layout.importance ? all * importance_bytes : 0;
     bytes.means = layout.center ? static_cast<uint64_t>(layout.head_size + layout.v_head_size) * mean_bytes : 0;
@@ -312,10 +362,10 @@ Bytes bytes_of(const Layout& layout, int64_t tokens) {
     return bytes;
 }
 
-int64_t tokens_in(std::span<const LayersOf> layers, uint64_t bytes, int64_t limit) {
+int64_t tokens_in(std::span<const HeadsOf> heads, uint64_t bytes, int64_t limit) {
     const auto fit = [&](int64_t tokens) {
         uint64_t sum = 0;
-        for (const LayersOf& each : layers) {
+        for (const HeadsOf& each : heads) {
             uint64_t its = 0;
             if (__builtin_mul_overflow(bytes_of(each.layout, tokens).total(), static_cast<uint64_t>(each.count),
                                        &its) ||
@@ -361,25 +411,21 @@ Plan plan(const Config& config, const Shape& shape, std::span<const LayerProfile
     const bool importance = keeps_importance(*policy, made, shape);
     if (importance) made = sizes(config, *policy, shape, profile, true);
     check_cadence(config, made);
-    made.formats.assign(static_cast<size_t>(shape.layers), {config.k(), config.v()});
-    for (const FormatsOfLayers& each : config.formats_of_layers())
-        for (const int64_t layer : each.layers) made.formats[static_cast<size_t>(layer)] = {each.k, each.v};
+    made.formats = formats_of_all(config, shape);
     const Layout layout = layout_of(config, {made.tokens, made.lower}, shape, made.residual, importance);
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
         const int64_t tokens = made.layer_tokens[static_cast<size_t>(layer)];
         const bool holds_all = config.recalls() && tokens >= std::max(shape.context, shape.cells);
         check_tiers(config, layout, made, layer);
         if (!holds_all) check_room(config, policy->describe(context_of(made, shape, layer)), layer);
-        Layout its = layout;
-        its.k = made.formats[static_cast<size_t>(layer)].first;
-        its.v = made.formats[static_cast<size_t>(layer)].second;
-        add(made.bytes, bytes_of(its, tokens) * static_cast<uint64_t>(shape.kv_heads));
+        for (const HeadsOf& its : heads_of_layer(made.formats[static_cast<size_t>(layer)], layout))
+            add(made.bytes, bytes_of(its.layout, tokens) * static_cast<uint64_t>(its.count));
     }
     made.full_bytes = times(full_bytes_of_layer(shape, shape.context), static_cast<uint64_t>(shape.layers));
     if (shape.cells > 0) { // as many tokens may be resident, whatever the context
         const auto all_heads = static_cast<uint64_t>(shape.layers * shape.kv_heads);
         times(full_bytes_of_layer(shape, shape.cells), static_cast<uint64_t>(shape.layers));
-        for (const LayersOf& each : layers_by_formats(config, layout, shape))
+        for (const HeadsOf& each : heads_by_formats(config, layout, shape))
             times(bytes_of(each.layout, shape.cells).total(), all_heads);
     }
     return made;

@@ -57,6 +57,8 @@ struct Layout {
     bool center = false;            // means of K and V in f32
     uint64_t state = 0;             // bytes of what else there is beside the rows
     std::vector<LowerTier> lower{}; // further packed segments
+    // Of the dense rows, where that does not follow from k and v.
+    std::optional<std::pair<Type, Type>> dense{};
 };
 
 inline constexpr size_t most_tiers = 3; // packed segments
@@ -80,15 +82,23 @@ struct Bytes {
 
 // The bytes of one KV head of one layer that holds up to `tokens` tokens.
 Bytes bytes_of(const Layout& layout, int64_t tokens);
-// So many layers that store alike.
-struct LayersOf {
+// So many KV heads that store alike.
+struct HeadsOf {
     Layout layout;
     int64_t count = 1;
 };
-// The most tokens, at most `limit`, of which one KV head in each of these layers has no more than `bytes` together; 0
+// The most tokens, at most `limit`, of which these KV heads, each with so many, have no more than `bytes` together; 0
 // where not even one fits. Where there are several packed segments, one token more may take fewer bytes, as it changes
 // how all are divided: then no fewer than these fit, and one more does not.
-int64_t tokens_in(std::span<const LayersOf> layers, uint64_t bytes, int64_t limit);
+int64_t tokens_in(std::span<const HeadsOf> heads, uint64_t bytes, int64_t limit);
+
+// The storage formats of a packed segment, or of some KV heads in it.
+struct RowFormats {
+    Type k = Type::f16, v = Type::f16;
+    uint64_t heads = 0; // bit h for KV head h; 0: all of them
+    int64_t count = 1;  // of heads
+    friend bool operator==(const RowFormats&, const RowFormats&) = default;
+};
 
 // The sizes of a cache.
 struct Plan {
@@ -97,10 +107,10 @@ struct Plan {
     int64_t sink = 0;
     int64_t residual = 0;
     int64_t cadence = 0;
-    std::vector<std::pair<Type, Type>> formats; // of each layer's first packed segment
-    std::vector<LowerTier> lower;               // further packed segments, each with tokens
-    Bytes bytes;                                // of the whole cache
-    uint64_t full_bytes = 0;                    // K and V of the whole context in f16, nothing else
+    std::vector<std::vector<RowFormats>> formats; // of each layer's first packed segment
+    std::vector<LowerTier> lower;                 // further packed segments, each with tokens
+    Bytes bytes;                                  // of the whole cache
+    uint64_t full_bytes = 0;                      // K and V of the whole context in f16, nothing else
 };
 
 // Under recall: the bytes of a layer's dense rows and state, signatures and hot slots.

@@ -110,8 +110,7 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     for (const Part part : geometry.packed_parts()) {
         const Rows &from = layer.rows(part), &to = growth.rows(part);
         if (!to.k || from.slots == 0) continue;
-        cache.device.launch(SlotCopy{.from = view_of(geometry, layer.number, part, from, from.slots),
-                                     .to = view_of(geometry, layer.number, part, to, to.slots)});
+        copy_slots(cache.device, geometry, layer.number, part, from, from.slots, to);
     }
     cache.note_peak(growth.bytes);
     cache.layer_bytes -= layer.bytes();
@@ -155,8 +154,8 @@ SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t layer_num
         args.description.trigger = {1, 1};
     }
     args.dense = layer.dense_segment(geometry);
-    args.packed = layer.packed_segment(geometry);
-    args.lower = layer.lower_segments(geometry);
+    for (const Part part : geometry.packed_parts().subspan(1))
+        if (layer.rows(part).slots > 0) args.lower.push_back(layer.segment(geometry, part, {0, shape.kv_heads}));
     // Where rows of a state come to free-listed slots, those are of the first packed segment.
     if (geometry.residual() == 0 && demanded == Demanded::by_room && !args.lower.empty())
         args.wanted_first = std::min(geometry.cadence(), layer.packed.slots);
@@ -172,6 +171,26 @@ SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t layer_num
                                    most_free_listed(geometry.config()));
     args.head_state = layer.head_state(geometry);
     return args;
+}
+
+// The pass of all heads, of `packed`, or where heads store unlike rows of those together that are neighbours and alike.
+void launch_pass(CacheState& cache, const Layer& layer, const SlotEvict& args) {
+    const Geometry& geometry = *cache.geometry;
+    const std::span<const Geometry::Heads> alike = geometry.alike(layer.number);
+    if (alike.size() == 1) {
+        cache.device.launch(args);
+        return;
+    }
+    for (const auto& [first, count] : alike) {
+        SlotEvict its = args;
+        its.first_head = first;
+        its.dense = heads_of(args.dense, first, count);
+        its.packed = layer.segment(geometry, Part::packed, {first, count});
+        for (Segment& lower : its.lower) lower = heads_of(lower, first, count);
+        for (Tensor* tensor : {&its.output_sum, &its.network, &its.free_slots, &its.head_state})
+            *tensor = heads_of(*tensor, first, count);
+        cache.device.launch(its);
+    }
 }
 
 } // namespace
@@ -210,6 +229,7 @@ void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t
     if (!lacks_room(geometry, layer, layer_number, leaving, 0, demanded)) return;
     Fetched fetched(cache, layer);
     SlotEvict args = pass_of(cache, layer, layer_number, geometry.coming(), 0, demanded);
+    args.packed = layer.packed_segment(geometry);
     args.wanted_free = leaving - layer.index.removed(leaving);
     if (geometry.has_cells()) {
         const std::span<const int32_t> of_cells = layer.index.positions();
@@ -236,6 +256,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     // What leaves goes behind the rows that there are, not between them.
     if (geometry.recall() && !layer.is_signed) compact(cache, layer);
     SlotEvict args = pass_of(cache, layer, layer_number, incoming, less, demanded);
+    args.packed = layer.packed_segment(geometry);
     if (geometry.recall() && layer.is_signed && layer.packed.slots > 0) {
         // Rows in front are signed and attended to, also where a head has free slots among them: what leaves goes
         // behind.
@@ -256,7 +277,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
             state_tensor(Type::f32, layout.output_sum, layer.state.get(), shape.kv_heads, shape.v_head_size);
         args.outputs = layer.outputs;
     }
-    cache.device.launch(args);
+    launch_pass(cache, layer, args);
 
     ++cache.eviction_passes;
     layer.outputs = 0;
@@ -296,8 +317,10 @@ std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {
     for (size_t tier = 0; tier < most.size(); ++tier) {
         const Part part = geometry.packed_parts()[tier];
         if (layer.rows(part).slots == 0) continue;
-        cache.device.launch(
-            SlotCompact{layer.segment(geometry, part), layer.head_state(geometry), bool{geometry.recall()}});
+        for (const Geometry::Heads& its : geometry.alike(layer.number))
+            cache.device.launch(SlotCompact{layer.segment(geometry, part, its),
+                                            heads_of(layer.head_state(geometry), its.first, its.count),
+                                            bool{geometry.recall()}});
         std::vector<HeadState> heads = layer.read_head_state(geometry);
         if (layer.packed_first > 0) { // the rows before are in the file, all of them live
             for (HeadState& head : heads) head.live += static_cast<int32_t>(layer.packed_first);
@@ -331,9 +354,7 @@ void shrink(CacheState& cache, Layer& layer, Part part, int64_t slots) {
         if (error.status() != WINNOW_ERROR_OUT_OF_MEMORY) throw;
         return;
     }
-    if (slots > 0 && smaller.k)
-        cache.device.launch(SlotCopy{.from = view_of(geometry, layer.number, part, rows, slots),
-                                     .to = view_of(geometry, layer.number, part, smaller, slots)});
+    if (slots > 0 && smaller.k) copy_slots(cache.device, geometry, layer.number, part, rows, slots, smaller);
     cache.note_peak(counted_bytes_of(geometry, layer.number, part, slots));
     cache.layer_bytes -= layer.bytes();
     rows = std::move(smaller);
@@ -411,7 +432,7 @@ void fail(Device& device, bool has_changed, const Error& error) {
 void edit(CacheState& cache, Layer& layer, SlotEdit::Action action, Range token_ids, int64_t delta) {
     SlotEdit args;
     args.action = action;
-    args.segments = layer.segments_with_copies(*cache.geometry);
+    args.segments = with_own_slots(layer.segments_with_copies(*cache.geometry));
     ColdMap map; // the layer's from where nothing fails any more
     if (cache.cold_file) {
         map = layer.cold.map;

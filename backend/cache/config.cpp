@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <bit>
 
 #include "device/device.hpp"
 
@@ -31,10 +31,10 @@ constexpr std::array storage_keys = {
     Key{"share3", Kind::share, "", "share of the budget's tokens in a third packed segment; none"},
     Key{"k3", Kind::format, "", "storage format of keys there; that of k2"},
     Key{"v3", Kind::format, "", "storage format of values there; that of v2"},
-    Key{"fine", Kind::layers, "", "layers whose first packed segment is stored in k_fine and v_fine; none"},
+    Key{"fine", Kind::layers, "", "layers, or KV heads of them, stored in k_fine and v_fine; none"},
     Key{"k_fine", Kind::format, "", "storage format of their keys; that of k"},
     Key{"v_fine", Kind::format, "", "storage format of their values; that of v"},
-    Key{"coarse", Kind::layers, "", "layers whose first packed segment is stored in k_coarse and v_coarse; none"},
+    Key{"coarse", Kind::layers, "", "layers, or KV heads of them, stored in k_coarse and v_coarse; none"},
     Key{"k_coarse", Kind::format, "", "storage format of their keys; that of k"},
     Key{"v_coarse", Kind::format, "", "storage format of their values; that of v"},
     Key{"sparse_v", Kind::number, "0", "values whose probability is below it need not be read", "", 0, 0.5},
@@ -119,10 +119,15 @@ void check_layers(const Config& config) {
                    " packed rows of all layers lie alike in the cold tier");
     }
     if (!config.has("fine") || !config.has("coarse")) return;
-    const std::vector<int64_t> fine = layers_of(config.word("fine")), coarse = layers_of(config.word("coarse"));
-    std::vector<int64_t> both;
-    std::set_intersection(fine.begin(), fine.end(), coarse.begin(), coarse.end(), std::back_inserter(both));
-    if (!both.empty()) refuse(where + "layer " + std::to_string(both.front()) + " is in fine= and in coarse=");
+    const std::vector<LayerHeads> coarse = layers_of(config.word("coarse"));
+    for (const LayerHeads& fine : layers_of(config.word("fine")))
+        for (const LayerHeads& other : coarse) {
+            if (other.layer != fine.layer) continue;
+            const std::string layer = "layer " + std::to_string(fine.layer), end = " is in fine= and in coarse=";
+            if (fine.heads == 0 || other.heads == 0) refuse(where + layer + end);
+            if (const uint64_t both = fine.heads & other.heads)
+                refuse(where + "KV head " + std::to_string(std::countr_zero(both)) + " of " + layer + end);
+        }
 }
 
 // Zeroing is of rows as they are, which lie in memory.

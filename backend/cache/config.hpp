@@ -20,10 +20,10 @@ struct Zeroing {
     explicit operator bool() const { return k > 0 || v > 0; }
 };
 
-// Layers whose first packed segment has formats of its own.
+// Layers, or KV heads of them, whose first packed segment has formats of its own.
 struct FormatsOfLayers {
-    const char* key;             // fine or coarse
-    std::vector<int64_t> layers; // ascending
+    const char* key;                // fine or coarse
+    std::vector<LayerHeads> layers; // ascending
     Type k = Type::f16, v = Type::f16;
 };
 

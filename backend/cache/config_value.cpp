@@ -2,13 +2,15 @@
 #include "cache/config_value.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <locale>
+#include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <sstream>
+#include <utility>
 
 #include "device/device.hpp"
 
@@ -84,30 +86,59 @@ std::optional<Amount> budget(std::string_view text) {
     return nothing ? std::nullopt : found;
 }
 
-// None where it is no list of layers.
-std::optional<std::set<int64_t>> layers(std::string_view text) {
-    std::set<int64_t> all;
+// A number, or a range of them: "7", "0-2"; none where it is neither.
+std::optional<std::pair<int64_t, int64_t>> range(std::string_view text, int64_t most) {
+    const size_t dash = std::min(text.find('-'), text.size());
+    const auto first = digits(text.substr(0, dash), most);
+    const auto last = dash < text.size() ? digits(text.substr(dash + 1), most) : first;
+    if (!first || !last || *last < *first) return std::nullopt;
+    return std::pair(*first, *last);
+}
+
+std::string spell_range(int64_t first, int64_t last) {
+    return std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
+}
+
+// Of each layer its KV heads, as LayerHeads has them. None where it is no such list.
+std::optional<std::map<int64_t, uint64_t>> layers(std::string_view text) {
+    std::map<int64_t, uint64_t> all;
     for (size_t begin = 0; begin <= text.size();) {
         const size_t end = std::min(text.find('+', begin), text.size());
-        const std::string_view range = text.substr(begin, end - begin);
-        const size_t dash = std::min(range.find('-'), range.size());
-        const auto first = digits(range.substr(0, dash), most_layers - 1);
-        const auto last = dash < range.size() ? digits(range.substr(dash + 1), most_layers - 1) : first;
-        if (!first || !last || *last < *first) return std::nullopt;
-        for (int64_t layer = *first; layer <= *last; ++layer) all.insert(layer);
+        const std::string_view item = text.substr(begin, end - begin);
+        const size_t point = std::min(item.find('.'), item.size());
+        const auto its_layers = range(item.substr(0, point), most_layers - 1);
+        if (!its_layers) return std::nullopt;
+        uint64_t heads = 0;
+        if (point < item.size()) {
+            const auto its_heads = range(item.substr(point + 1), most_listed_heads - 1);
+            if (!its_heads) return std::nullopt;
+            for (int64_t head = its_heads->first; head <= its_heads->second; ++head) heads |= uint64_t{1} << head;
+        }
+        for (int64_t layer = its_layers->first; layer <= its_layers->second; ++layer) {
+            const auto [at, is_new] = all.emplace(layer, heads);
+            if (!is_new) at->second = heads == 0 || at->second == 0 ? 0 : at->second | heads;
+        }
         begin = end + 1;
     }
     return all;
 }
 
-std::string spell(const std::set<int64_t>& layers) {
+std::string spell(const std::map<int64_t, uint64_t>& layers) {
     std::string text;
     for (auto at = layers.begin(); at != layers.end();) {
-        const int64_t first = *at;
+        const auto [first, heads] = *at;
         int64_t last = first;
-        while (++at != layers.end() && *at == last + 1) ++last;
-        text.append(text.empty() ? "" : "+").append(std::to_string(first));
-        if (last > first) text.append("-").append(std::to_string(last));
+        while (++at != layers.end() && at->first == last + 1 && at->second == heads) ++last;
+        const std::string its_layers = spell_range(first, last);
+        if (heads == 0) text.append(text.empty() ? "" : "+").append(its_layers);
+        for (uint64_t left = heads; left != 0;) { // a run of heads at a time
+            const int from = std::countr_zero(left), count = std::countr_one(left >> from);
+            text.append(text.empty() ? "" : "+")
+                .append(its_layers)
+                .append(".")
+                .append(spell_range(from, from + count - 1));
+            left &= from + count < most_listed_heads ? ~uint64_t{0} << (from + count) : 0;
+        }
     }
     return text;
 }
@@ -187,7 +218,9 @@ std::string expected(const Key& key) {
     case Kind::number: return "a number from " + shortest(key.least) + " to " + shortest(key.most);
     case Kind::text: return "a name";
     case Kind::layers:
-        return "numbers and ranges of layers from 0 to " + std::to_string(most_layers - 1) + ", such as 0-1+28-29";
+        return "numbers and ranges of layers from 0 to " + std::to_string(most_layers - 1) +
+               ", such as 0-1+28-29, and behind a point of KV heads from 0 to " +
+               std::to_string(most_listed_heads - 1) + ", such as 5.0-1";
     case Kind::folder:
         return "one of " + join(choices_of(key)) + ", or a folder's path with a / in it, such as /var/tmp";
     case Kind::word:
@@ -222,9 +255,11 @@ Type format_of(std::string_view name) {
     return Type::none;
 }
 
-std::vector<int64_t> layers_of(std::string_view text) {
-    const auto all = layers(text);
-    return all ? std::vector<int64_t>(all->begin(), all->end()) : std::vector<int64_t>();
+std::vector<LayerHeads> layers_of(std::string_view text) {
+    std::vector<LayerHeads> all;
+    for (const auto& [layer, heads] : layers(text).value_or(std::map<int64_t, uint64_t>()))
+        all.push_back({layer, heads});
+    return all;
 }
 
 std::string quote(std::string_view text) {

@@ -33,7 +33,7 @@ enum class Kind {
     format, // a storage format's name
     text,   // anything that holds no comma
     folder, // one of the key's choices, or a path without a comma and with a / in it
-    layers, // numbers and ranges of layers, from 0: 0-2+7
+    layers, // numbers and ranges of layers, from 0, and of KV heads of them: 0-2+7+8.0-1
 };
 
 // Words, formats and layers are strings.
@@ -63,8 +63,16 @@ std::vector<std::string> choices_of(const Key& key); // of a word or a format
 std::vector<std::string> format_names();
 Type format_of(std::string_view name); // none: no storage format
 
-// The numbers of a value of that kind, ascending.
-std::vector<int64_t> layers_of(std::string_view text);
+// A layer, or some of its KV heads: bit h for head h; 0: all of them.
+struct LayerHeads {
+    int64_t layer = 0;
+    uint64_t heads = 0;
+    friend bool operator==(const LayerHeads&, const LayerHeads&) = default;
+};
+inline constexpr int64_t most_listed_heads = 64;
+
+// The layers of a value of that kind, ascending.
+std::vector<LayerHeads> layers_of(std::string_view text);
 
 // Quotes what a user wrote: without control characters, and cut where it is long.
 std::string quote(std::string_view text);

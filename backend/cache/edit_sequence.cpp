@@ -70,8 +70,7 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     for (const Part part : geometry.parts()) {
         const Rows &source = from.rows(part), &target = to.rows(part);
         if (!source.k) continue;
-        cache.device.launch(SlotCopy{.from = view_of(geometry, from.number, part, source, source.slots),
-                                     .to = view_of(geometry, from.number, part, target, target.slots)});
+        copy_slots(cache.device, geometry, from.number, part, source, source.slots, target);
     }
     return to;
 }

@@ -73,7 +73,7 @@ uint64_t ExactRows::offset_of(int64_t head, int64_t token) const {
     return tensor_.offset + static_cast<uint64_t>(head * tensor_.stride[1] + token * tensor_.stride[2]);
 }
 
-void SlotBytes::read(int64_t head, std::span<const int32_t> slots) {
+void SlotBytes::read(std::span<const int32_t> slots) {
     bytes_.clear();
     int32_t last = -1;
     first_ = std::numeric_limits<int32_t>::max();
@@ -84,7 +84,7 @@ void SlotBytes::read(int64_t head, std::span<const int32_t> slots) {
     }
     if (last < 0) return;
     bytes_.resize(static_cast<size_t>(last - first_ + 1) * row_);
-    buffer_->read(static_cast<uint64_t>(head * slots_ + first_) * row_, bytes_.data(), bytes_.size());
+    buffer_->read(begin_ + static_cast<uint64_t>(first_) * row_, bytes_.data(), bytes_.size());
 }
 
 uint64_t digest_of(const Geometry& geometry, int64_t layer) {

@@ -43,20 +43,19 @@ private:
     std::vector<std::byte> bytes_;
 };
 
-// Slots of one head in a buffer that has `row` bytes a slot, [head][slot]: those from the first to the last that is
-// asked for.
+// Slots of one head in a buffer that has `row` bytes a slot, the first of them at `begin`: those from the first to the
+// last that is asked for.
 class SlotBytes {
 public:
-    SlotBytes(Buffer* buffer, uint64_t row, int64_t slots) : buffer_(buffer), row_(row), slots_(slots) {}
-    void read(int64_t head, std::span<const int32_t> slots); // negative ones are none
+    SlotBytes(Buffer* buffer, uint64_t begin, uint64_t row) : buffer_(buffer), begin_(begin), row_(row) {}
+    void read(std::span<const int32_t> slots); // negative ones are none
     std::span<const std::byte> at(int32_t slot) const {
         return std::span(bytes_).subspan(static_cast<size_t>(slot - first_) * row_, row_);
     }
 
 private:
     Buffer* buffer_;
-    uint64_t row_;
-    int64_t slots_;
+    uint64_t begin_, row_;
     int32_t first_ = 0;
     std::vector<std::byte> bytes_;
 };

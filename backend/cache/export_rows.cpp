@@ -96,7 +96,7 @@ private:
 
     void write_values() {
         if (std::none_of(parts_.begin(), parts_.end(),
-                         [&](Part part) { return is_packed(geometry_.v(args_.layer, part)); }))
+                         [&](Part part) { return geometry_.has_packed_v(args_.layer, part); }))
             return;
         ExactRows rows(args_.v, "v");
         rooms_.clear();
@@ -114,16 +114,16 @@ private:
 
     void mark_packed(ExactRows& rows, size_t which, bool are_keys) {
         const Part part = parts_[which];
-        const Rows& its = layer_.rows(part);
-        const Type type = are_keys ? geometry_.k(args_.layer, part) : geometry_.v(args_.layer, part),
-                   v_type = geometry_.v(args_.layer, part);
         const bool has_values = are_keys && args_.has_v_in_k;
-        if (!is_packed(type) || (has_values && !is_packed(v_type))) return;
-        SlotBytes bytes((are_keys ? its.k : its.v).get(), row_bytes(type, rows.size()), its.slots);
-        SlotBytes values(its.v.get(), row_bytes(v_type, shape_.v_head_size), its.slots);
         for (int64_t head = 0; head < shape_.kv_heads; ++head) {
-            bytes.read(head, slots_in(which, head));
-            if (has_values) values.read(head, slots_in(which, head));
+            const Segment segment = layer_.segment(geometry_, part, {head, 1});
+            const Tensor &side = are_keys ? segment.k : segment.v, &v = segment.v;
+            const Type type = side.type, v_type = v.type;
+            if (!is_packed(type) || (has_values && !is_packed(v_type))) continue;
+            SlotBytes bytes(side.buffer, side.offset, row_bytes(type, rows.size())),
+                values(v.buffer, v.offset, row_bytes(v_type, shape_.v_head_size));
+            bytes.read(slots_in(which, head));
+            if (has_values) values.read(slots_in(which, head));
             for (int64_t token = 0; token < count(); ++token) {
                 const int32_t slot = slots_[which][at(head, token)];
                 if (slot < 0) continue;
@@ -298,7 +298,8 @@ private:
         std::vector<SlotBytes> of_segments;
         for (size_t which = 0; which < parts_.size(); ++which) {
             const Rows& its = layer_.rows(parts_[which]);
-            of_segments.emplace_back(its.importance.get(), 4, its.slots).read(head, slots_in(which, head));
+            of_segments.emplace_back(its.importance.get(), static_cast<uint64_t>(4 * head * its.slots), 4)
+                .read(slots_in(which, head));
         }
         for (int64_t token = 0; token < count(); ++token)
             if (const std::optional<size_t> which = segment_of(head, token))

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "device/network.hpp"
 #include "device/slots.hpp"
@@ -40,19 +41,10 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     if (config_.signature_kind() == SignatureKind::codes && !request_.codebooks && !request_.is_described)
         refuse(std::string(config_.policy().name) +
                ": signature=codes needs the model's codebooks, and there are none (winnow_cache_desc.codebooks)");
-    const std::vector<LowerTier>& lower = plan_.lower;
-    tiers_ += lower.size();
-    const auto with_segments = [&](Type k, Type v) {
-        Formats formats{};
-        formats[0] = {dense_format(k), dense_format(v)};
-        formats[1] = {k, v};
-        for (size_t i = 0; i < lower.size(); ++i) formats[2 + i] = {lower[i].k, lower[i].v};
-        return formats;
-    };
-    usual_formats_ = with_segments(k_, v_);
-    for (const auto& [k, v] : plan_.formats) formats_.push_back(with_segments(k, v));
+    tiers_ += plan_.lower.size();
+    set_formats();
     set_zeroing();
-    for (const int64_t tokens : plan_.layer_tokens) tier_slots_.push_back(divide(lower, tokens, dense_slots()));
+    for (const int64_t tokens : plan_.layer_tokens) tier_slots_.push_back(divide(plan_.lower, tokens, dense_slots()));
     has_cold_budget_ = config_.has_cold_budget();
     evicts_ = config_.policy().evicts && (!config_.recalls() || has_cold_budget_);
     int64_t all = shape().context;
@@ -89,19 +81,63 @@ void Geometry::check_query_heads() const {
            " elements in all");
 }
 
+void Geometry::set_formats() {
+    const auto dense_of = [](Type k, Type v) { return std::pair(dense_format(k), dense_format(v)); };
+    usual_formats_[0] = dense_of(k_, v_);
+    usual_formats_[1] = {k_, v_};
+    for (size_t i = 0; i < plan_.lower.size(); ++i) usual_formats_[2 + i] = {plan_.lower[i].k, plan_.lower[i].v};
+    for (const std::vector<RowFormats>& packed : plan_.formats) {
+        auto& its = formats_.emplace_back();
+        for (size_t part = 0; part < its.size(); ++part)
+            its[part] = {{usual_formats_[part].first, usual_formats_[part].second, 0, shape().kv_heads}};
+        its[1] = packed;
+        std::vector<Heads>& alike = alike_.emplace_back();
+        if (packed.size() == 1) {
+            std::tie(its[0][0].k, its[0][0].v) = dense_of(packed[0].k, packed[0].v);
+            alike = {{0, shape().kv_heads}};
+            continue;
+        }
+        const std::string layer = "layer " + std::to_string(formats_.size() - 1);
+        if (packed.size() + plan_.lower.size() > most_tiers)
+            refuse(std::string(config_.policy().name) + ": KV heads of " + layer + " have " +
+                   std::to_string(packed.size()) + " pairs of formats beside " + std::to_string(plan_.lower.size()) +
+                   " further packed segments, expected at most " + std::to_string(most_tiers) + " together");
+        if (residual() == 0) refuse_without_residual(": KV heads with formats of their own take their rows from");
+        for (int64_t head = 0; head < shape().kv_heads; ++head)
+            if (head > 0 && &formats_of_head(static_cast<int64_t>(formats_.size()) - 1, Part::packed, head) ==
+                                &formats_of_head(static_cast<int64_t>(formats_.size()) - 1, Part::packed, head - 1))
+                ++alike.back().count;
+            else
+                alike.push_back({head, 1});
+    }
+}
+
+const RowFormats& Geometry::formats_of_head(int64_t layer, Part part, int64_t head) const {
+    const std::span<const RowFormats> all = formats(layer, part);
+    return *std::find_if(all.begin(), all.end(),
+                         [&](const RowFormats& each) { return each.heads == 0 || (each.heads >> head & 1) != 0; });
+}
+
+bool Geometry::has_packed_k(int64_t layer, Part part) const {
+    const std::span<const RowFormats> all = formats(layer, part);
+    return std::any_of(all.begin(), all.end(), [](const RowFormats& each) { return is_packed(each.k); });
+}
+
+bool Geometry::has_packed_v(int64_t layer, Part part) const {
+    const std::span<const RowFormats> all = formats(layer, part);
+    return std::any_of(all.begin(), all.end(), [](const RowFormats& each) { return is_packed(each.v); });
+}
+
 void Geometry::set_zeroing() {
     zeroing_ = config_.zeroing();
     for (int64_t layer = 0; layer < shape().layers; ++layer) {
-        if (residual() == 0 && ((zeroing_.k > 0 && is_packed(k(layer, Part::packed))) ||
-                                (zeroing_.v > 0 && is_packed(v(layer, Part::packed)))))
+        if (residual() == 0 && ((zeroing_.k > 0 && has_packed_k(layer, Part::packed)) ||
+                                (zeroing_.v > 0 && has_packed_v(layer, Part::packed))))
             refuse_without_residual(": elastic= zeroes rows before they are packed, in");
         Zeroing& its = zeroing_of_packed_.emplace_back(zeroing_);
-        const auto is_any_packed = [&](const auto& format_of) {
-            return std::any_of(packed_parts().begin(), packed_parts().end(),
-                               [&](Part part) { return is_packed(format_of(part)); });
-        };
-        if (!is_any_packed([&](Part part) { return k(layer, part); })) its.k = 0;
-        if (!is_any_packed([&](Part part) { return v(layer, part); })) its.v = 0;
+        const auto is_any = [&](auto is) { return std::any_of(packed_parts().begin(), packed_parts().end(), is); };
+        if (!is_any([&](Part part) { return has_packed_k(layer, part); })) its.k = 0;
+        if (!is_any([&](Part part) { return has_packed_v(layer, part); })) its.v = 0;
     }
 }
 
@@ -189,6 +225,20 @@ int64_t Geometry::slots_of(int64_t layer, Part part, int64_t packed) const {
 
 uint64_t Geometry::row_bytes_of(Type type, int64_t elements, int64_t slots) const {
     return row_bytes(type, elements) * static_cast<uint64_t>(shape().kv_heads * slots);
+}
+
+uint64_t Geometry::k_bytes(int64_t layer, Part part, int64_t slots) const {
+    uint64_t bytes = 0;
+    for (const RowFormats& each : formats(layer, part))
+        bytes += row_bytes(each.k, shape().head_size) * static_cast<uint64_t>(each.count * slots);
+    return bytes;
+}
+
+uint64_t Geometry::v_bytes(int64_t layer, Part part, int64_t slots) const {
+    uint64_t bytes = 0;
+    for (const RowFormats& each : formats(layer, part))
+        bytes += row_bytes(each.v, shape().v_head_size) * static_cast<uint64_t>(each.count * slots);
+    return bytes;
 }
 
 uint64_t Geometry::scores_bytes(int64_t slots) const {

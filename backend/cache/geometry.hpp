@@ -30,13 +30,23 @@ public:
     const Config& config() const { return config_; }
     const Plan& plan() const { return plan_; }
     // As the configuration has them; reading it takes longer than a step may. Those of layers without formats of their
-    // own; and those of a layer's segment.
+    // own.
     Type k() const { return k_; }
     Type v() const { return v_; }
     Type k(Part part) const { return usual_formats_[static_cast<size_t>(part)].first; }
     Type v(Part part) const { return usual_formats_[static_cast<size_t>(part)].second; }
-    Type k(int64_t layer, Part part) const { return formats_of(layer)[static_cast<size_t>(part)].first; }
-    Type v(int64_t layer, Part part) const { return formats_of(layer)[static_cast<size_t>(part)].second; }
+    // Those of a layer's segment: one pair, or several of some KV heads each.
+    std::span<const RowFormats> formats(int64_t layer, Part part) const {
+        return formats_[static_cast<size_t>(layer)][static_cast<size_t>(part)];
+    }
+    const RowFormats& formats_of_head(int64_t layer, Part part, int64_t head) const;
+    bool has_packed_k(int64_t layer, Part part) const; // in some heads
+    bool has_packed_v(int64_t layer, Part part) const;
+    // Neighbouring KV heads of a layer whose rows are alike in all segments.
+    struct Heads {
+        int64_t first = 0, count = 1;
+    };
+    std::span<const Heads> alike(int64_t layer) const { return alike_[static_cast<size_t>(layer)]; }
     float v_threshold() const { return v_threshold_; } // of attention
     // All segments of the configuration, the dense one first, also where it has no slots; and the packed ones.
     std::span<const Part> parts() const { return std::span(every_part).first(1 + tiers_); }
@@ -96,6 +106,9 @@ public:
     const StateLayout& state() const { return state_; }
     const RecallSizes& recall() const { return recall_; } // false: every query attends to all that is resident
     uint64_t row_bytes_of(Type type, int64_t elements, int64_t slots) const; // of all KV heads
+    // Keys and values of so many slots of a layer's segment, of all KV heads.
+    uint64_t k_bytes(int64_t layer, Part part, int64_t slots) const;
+    uint64_t v_bytes(int64_t layer, Part part, int64_t slots) const;
     // Scratch for the scores of one attention over so many slots or fewer, or the weights of a step of one token.
     uint64_t scores_bytes(int64_t slots) const;
     // How many of a chunk's queries one attention has whose scores are kept: so many that they find room there.
@@ -110,6 +123,7 @@ public:
 private:
     [[noreturn]] void refuse_without_residual(const char* what) const;
     void check_query_heads() const;
+    void set_formats();
     void set_zeroing();
     void check_network() const;
 
@@ -123,11 +137,10 @@ private:
     Norm k_norm_, v_norm_;
     float v_threshold_;
     static constexpr std::array every_part{Part::dense, Part::packed, Part::second, Part::third};
-    size_t tiers_ = 1; // packed segments
-    using Formats = std::array<std::pair<Type, Type>, every_part.size()>;
-    const Formats& formats_of(int64_t layer) const { return formats_[static_cast<size_t>(layer)]; }
-    Formats usual_formats_{};                                 // of layers without formats of their own
-    std::vector<Formats> formats_;                            // of each layer
+    size_t tiers_ = 1;                                                     // packed segments
+    std::array<std::pair<Type, Type>, every_part.size()> usual_formats_{}; // of layers without formats of their own
+    std::vector<std::array<std::vector<RowFormats>, every_part.size()>> formats_; // of each layer
+    std::vector<std::vector<Heads>> alike_;                                       // of each layer
     std::vector<std::array<int64_t, most_tiers>> tier_slots_; // of each layer, where no sink is lost
     std::vector<Importance> importance_;
     std::vector<bool> ranks_distance_;

@@ -28,7 +28,6 @@ PackedSlots divided(const Geometry& geometry, int64_t layer, int64_t packed) {
 
 // Adds the bytes of a layer with so many slots.
 void add_layer(const Geometry& geometry, int64_t layer, int64_t dense, PackedSlots slots, winnow_cache_stats& out) {
-    const Shape& shape = geometry.shape();
     if (const RecallSizes& recall = geometry.recall()) {
         out.cold_bytes += bytes_of(geometry, layer, Part::packed, slots[0]);
         if (geometry.config().recall_folder()) out.cold_bytes -= geometry.row_bytes_of(Type::i32, 1, slots[0]);
@@ -38,12 +37,12 @@ void add_layer(const Geometry& geometry, int64_t layer, int64_t dense, PackedSlo
     int64_t packed = 0;
     for (size_t tier = 0; tier < geometry.packed_parts().size(); ++tier) {
         const Part part = geometry.packed_parts()[tier];
-        out.k_bytes += geometry.row_bytes_of(geometry.k(layer, part), shape.head_size, slots[tier]);
-        out.v_bytes += geometry.row_bytes_of(geometry.v(layer, part), shape.v_head_size, slots[tier]);
+        out.k_bytes += geometry.k_bytes(layer, part, slots[tier]);
+        out.v_bytes += geometry.v_bytes(layer, part, slots[tier]);
         packed += slots[tier];
     }
-    out.dense_k_bytes += geometry.row_bytes_of(geometry.k(layer, Part::dense), shape.head_size, dense);
-    out.dense_v_bytes += geometry.row_bytes_of(geometry.v(layer, Part::dense), shape.v_head_size, dense);
+    out.dense_k_bytes += geometry.k_bytes(layer, Part::dense, dense);
+    out.dense_v_bytes += geometry.v_bytes(layer, Part::dense, dense);
     out.slot_map_bytes += geometry.row_bytes_of(Type::i32, 1, dense + packed);
     if (geometry.keeps_importance()) out.importance_bytes += geometry.row_bytes_of(Type::f32, 1, dense + packed);
     out.state_bytes += geometry.state().size;

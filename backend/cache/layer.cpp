@@ -2,6 +2,7 @@
 #include "cache/layer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace winnow::cache {
 namespace {
@@ -38,13 +39,12 @@ uint64_t bytes_in(const Rows& rows) {
 Rows make_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots, bool are_beside) {
     Rows rows;
     if (slots == 0) return rows;
-    const Shape& shape = geometry.shape();
     rows.slots = slots;
     const auto allocate = [&](uint64_t size) {
         return are_beside ? device.allocate_beside(size) : device.allocate(size);
     };
-    rows.k = allocate(geometry.row_bytes_of(geometry.k(layer, part), shape.head_size, slots));
-    rows.v = allocate(geometry.row_bytes_of(geometry.v(layer, part), shape.v_head_size, slots));
+    rows.k = allocate(geometry.k_bytes(layer, part, slots));
+    rows.v = allocate(geometry.v_bytes(layer, part, slots));
     rows.tokens = device.allocate(geometry.row_bytes_of(Type::i32, 1, slots), free_slot_byte);
     if (geometry.keeps_importance()) rows.importance = device.allocate(geometry.row_bytes_of(Type::f32, 1, slots));
     return rows;
@@ -67,9 +67,7 @@ Rows rows_elsewhere(int64_t slots) {
 }
 
 uint64_t bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
-    const Shape& shape = geometry.shape();
-    return geometry.row_bytes_of(geometry.k(layer, part), shape.head_size, slots) +
-           geometry.row_bytes_of(geometry.v(layer, part), shape.v_head_size, slots) +
+    return geometry.k_bytes(layer, part, slots) + geometry.v_bytes(layer, part, slots) +
            geometry.row_bytes_of(Type::i32, 1, slots) * (geometry.keeps_importance() ? 2 : 1);
 }
 
@@ -77,17 +75,43 @@ uint64_t counted_bytes_of(const Geometry& geometry, int64_t layer, Part part, in
     return part == Part::packed && geometry.recall() ? 0 : bytes_of(geometry, layer, part, slots);
 }
 
-Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots) {
-    Segment segment;
-    if (slots == 0) return segment;
+std::vector<Segment> views_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots) {
+    if (slots == 0) return {};
     const Shape& shape = geometry.shape();
-    const int64_t heads = shape.kv_heads;
-    segment.k = rows_tensor(geometry.k(layer, part), rows.k.get(), heads, slots, rows.slots, shape.head_size);
-    segment.v = rows_tensor(geometry.v(layer, part), rows.v.get(), heads, slots, rows.slots, shape.v_head_size);
-    segment.tokens = columns_tensor(Type::i32, rows.tokens.get(), heads, slots, rows.slots);
+    Segment segment;
+    segment.tokens = columns_tensor(Type::i32, rows.tokens.get(), shape.kv_heads, slots, rows.slots);
     if (geometry.keeps_importance())
-        segment.importance = columns_tensor(Type::f32, rows.importance.get(), heads, slots, rows.slots);
-    return segment;
+        segment.importance = columns_tensor(Type::f32, rows.importance.get(), shape.kv_heads, slots, rows.slots);
+    std::vector<Segment> all;
+    uint64_t k_first = 0, v_first = 0; // the heads of a pair of formats have their rows one after another
+    for (const RowFormats& each : geometry.formats(layer, part)) {
+        segment.k = rows_tensor(each.k, rows.k.get(), each.count, slots, rows.slots, shape.head_size);
+        segment.v = rows_tensor(each.v, rows.v.get(), each.count, slots, rows.slots, shape.v_head_size);
+        segment.k.offset = std::exchange(k_first, k_first + static_cast<uint64_t>(segment.k.stride[0]));
+        segment.v.offset = std::exchange(v_first, v_first + static_cast<uint64_t>(segment.v.stride[0]));
+        segment.heads = each.heads;
+        segment.shares_slots = !all.empty();
+        all.push_back(segment);
+    }
+    return all;
+}
+
+Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots) {
+    return slots == 0 ? Segment{} : views_of(geometry, layer, part, rows, slots).front();
+}
+
+Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots,
+                Geometry::Heads heads) {
+    for (const Segment& segment : views_of(geometry, layer, part, rows, slots))
+        if (segment.has_rows_of(heads.first)) return heads_of(segment, heads.first, heads.count);
+    return {};
+}
+
+void copy_slots(Device& device, const Geometry& geometry, int64_t layer, Part part, const Rows& from, int64_t slots,
+                const Rows& to) {
+    for (const Geometry::Heads& heads : geometry.alike(layer))
+        device.launch(SlotCopy{.from = view_of(geometry, layer, part, from, slots, heads),
+                               .to = view_of(geometry, layer, part, to, to.slots, heads)});
 }
 
 Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns, Buffer* buffer) {
@@ -107,7 +131,8 @@ Tensor rows_of(Tensor tensor, int64_t first, int64_t count) {
 
 int64_t slots_in(const std::vector<Segment>& segments) {
     int64_t slots = 0;
-    for (const Segment& segment : segments) slots += segment.slots();
+    for (const Segment& segment : segments)
+        if (!segment.shares_slots) slots += segment.slots();
     return slots;
 }
 
@@ -153,24 +178,34 @@ std::vector<Part> Layer::parts(const Geometry& geometry) const {
     return all;
 }
 
+std::vector<Segment> Layer::segments_of(const Geometry& geometry, Part part) const {
+    std::vector<Segment> all = views_of(geometry, number, part, rows(part), rows(part).slots);
+    if (part == Part::dense) return all;
+    for (Segment& each : all) each = with_means(geometry, each);
+    return all;
+}
+
 std::vector<Segment> Layer::segments(const Geometry& geometry) const {
     std::vector<Segment> all;
     for (const Part part : geometry.parts())
-        if (rows(part).slots > 0) all.push_back(segment(geometry, part));
+        for (const Segment& each : segments_of(geometry, part)) all.push_back(each);
     return all;
 }
 
-Segment Layer::segment(const Geometry& geometry, Part part) const {
-    const Rows& its = rows(part);
-    const Segment segment = view_of(geometry, number, part, its, its.slots);
-    return part == Part::dense ? segment : with_means(geometry, segment);
-}
-
-std::vector<Segment> Layer::lower_segments(const Geometry& geometry) const {
+std::vector<Segment> Layer::segments(const Geometry& geometry, Geometry::Heads heads) const {
     std::vector<Segment> all;
-    for (const Part part : geometry.packed_parts().subspan(1))
-        if (rows(part).slots > 0) all.push_back(segment(geometry, part));
+    for (const Part part : parts(geometry)) all.push_back(segment(geometry, part, heads));
     return all;
+}
+
+Segment Layer::dense_segment(const Geometry& geometry) const {
+    return view_of(geometry, number, Part::dense, dense, dense.slots);
+}
+
+Segment Layer::segment(const Geometry& geometry, Part part, Geometry::Heads heads) const {
+    for (const Segment& segment : segments_of(geometry, part))
+        if (segment.has_rows_of(heads.first)) return heads_of(segment, heads.first, heads.count);
+    return {};
 }
 
 Segment Layer::with_means(const Geometry& geometry, Segment segment) const {
@@ -194,8 +229,9 @@ Segment Layer::hot_segment(const Geometry& geometry) const {
 std::vector<Segment> Layer::segments_with_copies(const Geometry& geometry) const {
     std::vector<Segment> all;
     if (dense.slots > 0) all.push_back(dense_segment(geometry));
-    if (packed.tokens) all.push_back(packed_segment(geometry));
-    for (const Segment& segment : lower_segments(geometry)) all.push_back(segment);
+    for (const Part part : geometry.packed_parts())
+        if (rows(part).tokens)
+            for (const Segment& segment : segments_of(geometry, part)) all.push_back(segment);
     if (hot.slots > 0) all.push_back(hot_segment(geometry));
     return all;
 }

@@ -56,8 +56,16 @@ Rows rows_elsewhere(int64_t slots); // without buffers
 uint64_t bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots);
 // The same of what counts for the budget: nothing of the packed segment where that is the cold one of recall.
 uint64_t counted_bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots);
-// The first `slots` slots of a segment; `rows` may lack buffers.
+// The first `slots` slots of a segment, as attention has them: one for each pair of formats that its KV heads have;
+// `rows` may lack buffers.
+std::vector<Segment> views_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots);
+// The same where all heads store alike, or of some heads that do.
 Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots);
+Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots,
+                Geometry::Heads heads);
+// Copies the first `slots` slots of a segment to another memory for it.
+void copy_slots(Device& device, const Geometry& geometry, int64_t layer, Part part, const Rows& from, int64_t slots,
+                const Rows& to);
 
 // [1, heads, rows, columns] of four bytes each, without gaps, at the beginning of a buffer; or the caller says where.
 Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns, Buffer* buffer = nullptr);
@@ -99,13 +107,14 @@ struct Layer : SegmentRows {
     // The most tokens that are resident in a head outside the sinks' slots.
     int64_t most_resident() const { return most_in_packed + index.newest(); }
 
-    // The segments that have slots; packed ones with their means.
+    // The segments that have slots, packed ones with their means; of a part as many as its KV heads have pairs of
+    // formats. The same of some heads that store alike: one for each part.
     std::vector<Segment> segments(const Geometry& geometry) const;
+    std::vector<Segment> segments(const Geometry& geometry, Geometry::Heads heads) const;
     std::vector<Part> parts(const Geometry& geometry) const; // which those are
-    Segment dense_segment(const Geometry& geometry) const { return segment(geometry, Part::dense); }
-    Segment segment(const Geometry& geometry, Part part) const;
-    std::vector<Segment> lower_segments(const Geometry& geometry) const; // those that have slots
-    Segment packed_segment(const Geometry& geometry) const;
+    Segment dense_segment(const Geometry& geometry) const;
+    Segment segment(const Geometry& geometry, Part part, Geometry::Heads heads) const;
+    Segment packed_segment(const Geometry& geometry) const; // of a layer whose heads store alike
     // Slots of it, of which the memory lies in `rows` from the first one on.
     Segment packed_segment(const Geometry& geometry, const Rows& rows, int64_t slots) const;
     Segment hot_segment(const Geometry& geometry) const;
@@ -132,6 +141,7 @@ struct Layer : SegmentRows {
     uint64_t evictions(const Geometry& geometry) const; // of all heads
 
 private:
+    std::vector<Segment> segments_of(const Geometry& geometry, Part part) const;
     Segment with_means(const Geometry& geometry, Segment segment) const;
 };
 static_assert(sizeof(HeadState) == 16); // as StateLayout has it

@@ -19,17 +19,17 @@ void expect_within(int64_t value, int64_t most, const char* what) {
     refuse_ledger(std::string(what) + " is " + std::to_string(value) + ", expected 0 to " + std::to_string(most));
 }
 
-// A buffer with so many bytes a slot, changed and written whole.
+// A buffer, changed and written whole.
 class Image {
 public:
-    Image(Buffer* buffer, uint64_t row, int64_t slots) : buffer_(buffer), row_(row), slots_(slots) {
+    explicit Image(Buffer* buffer) : buffer_(buffer) {
         if (buffer_ == nullptr) return;
         bytes_.resize(buffer_->size());
         buffer_->read(0, bytes_.data(), bytes_.size());
     }
-    void put(int64_t head, int32_t slot, const void* from) {
+    void put(uint64_t at, const void* from, uint64_t size) {
         if (buffer_ == nullptr) return;
-        std::memcpy(&bytes_[static_cast<size_t>(head * slots_ + slot) * row_], from, row_);
+        std::memcpy(&bytes_[at], from, size);
         is_changed_ = true;
     }
     void write() const {
@@ -38,8 +38,6 @@ public:
 
 private:
     Buffer* buffer_;
-    uint64_t row_;
-    int64_t slots_;
     bool is_changed_ = false;
     std::vector<std::byte> bytes_;
 };
@@ -56,22 +54,26 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
     for (const Part part : layer.parts(geometry)) {
         Rows* const segment = &layer.rows(part);
         const std::vector<int32_t>& its = slots[which++];
-        const Type k = geometry.k(layer.number, part), v = geometry.v(layer.number, part);
         const bool has_packed_bytes = part != Part::dense && has_its_means;
-        const bool has_keys = has_packed_bytes && is_packed(k), has_values = has_packed_bytes && is_packed(v);
-        Image keys(has_keys ? segment->k.get() : nullptr, row_bytes(k, shape.head_size), segment->slots);
-        Image values(has_values ? segment->v.get() : nullptr, row_bytes(v, shape.v_head_size), segment->slots);
-        Image importances(has_importance ? segment->importance.get() : nullptr, 4, segment->slots);
+        const auto in = [](const std::unique_ptr<Buffer>& buffer, bool is_needed) {
+            return Image(is_needed ? buffer.get() : nullptr);
+        };
+        Image keys = in(segment->k, has_packed_bytes && geometry.has_packed_k(layer.number, part)),
+              values = in(segment->v, has_packed_bytes && geometry.has_packed_v(layer.number, part)),
+              importances = in(segment->importance, has_importance);
+        const auto put = [](Image& image, const Tensor& of_head, int32_t slot, std::span<const std::byte> bytes) {
+            if (is_packed(of_head.type) && !bytes.empty())
+                image.put(of_head.offset + static_cast<uint64_t>(slot * of_head.stride[2]), bytes.data(), bytes.size());
+        };
         for (int64_t head = 0; head < shape.kv_heads; ++head) {
+            const Segment of_head = layer.segment(geometry, part, {head, 1});
             for (int64_t token = 0; token < rows.count(); ++token) {
                 const int32_t slot = its[static_cast<size_t>(head * rows.count() + token)];
                 if (slot < 0) continue;
-                const std::span<const std::byte> key = rows.packed_key(head, token, k, has_mean);
-                const std::span<const std::byte> value = rows.packed_value(head, token, v, has_mean);
-                if (!key.empty()) keys.put(head, slot, key.data());
-                if (!value.empty()) values.put(head, slot, value.data());
+                put(keys, of_head.k, slot, rows.packed_key(head, token, of_head.k.type, has_mean));
+                put(values, of_head.v, slot, rows.packed_value(head, token, of_head.v.type, has_mean));
                 const float importance = rows.importance(head, token);
-                importances.put(head, slot, &importance);
+                importances.put(static_cast<uint64_t>(4 * (head * segment->slots + slot)), &importance, 4);
             }
         }
         for (const Image* each : {&keys, &values, &importances}) each->write();
@@ -193,7 +195,10 @@ bool RebuiltLayer::fits_slot(int64_t head, int64_t token, int64_t slot) const {
     if (slot < dense) {
         const bool is_key_packed =
             std::any_of(geometry_.packed_parts().begin(), geometry_.packed_parts().end(), [&](Part part) {
-                return !rows_.packed_key(head, token, geometry_.k(args_.layer, part), !ledger_.k_mean.empty()).empty();
+                return !rows_
+                            .packed_key(head, token, geometry_.formats_of_head(args_.layer, part, head).k,
+                                        !ledger_.k_mean.empty())
+                            .empty();
             });
         if (place == 0 || (place > sink && geometry_.residual() == 0)) return false;
         const int64_t in_residual = ledger_.facts.moved + place - 1 - sink;
@@ -203,7 +208,7 @@ bool RebuiltLayer::fits_slot(int64_t head, int64_t token, int64_t slot) const {
 }
 
 bool RebuiltLayer::has_bytes(Part part, int64_t head, int64_t token) const {
-    const Type k = geometry_.k(args_.layer, part), v = geometry_.v(args_.layer, part);
+    const auto& [k, v, heads, count] = geometry_.formats_of_head(args_.layer, part, head);
     const bool has_mean = !ledger_.k_mean.empty();
     return (!is_packed(k) || !rows_.packed_key(head, token, k, has_mean).empty()) &&
            (!is_packed(v) || !rows_.packed_value(head, token, v, has_mean).empty());
@@ -298,27 +303,30 @@ std::vector<std::byte> RebuiltLayer::state_bytes() {
     return bytes;
 }
 
-// Rows of which at least a side is plain.
-void RebuiltLayer::append(const Segment& segment, const std::vector<int32_t>& slots) {
+// Rows of some heads, of which at least a side is plain.
+void RebuiltLayer::append(const Segment& segment, Geometry::Heads heads, const std::vector<int32_t>& slots) {
     SlotAppend args;
-    args.k = rows_.keys();
-    args.v = rows_.values();
+    args.k = heads_of(rows_.keys(), heads.first, heads.count);
+    args.v = heads_of(rows_.values(), heads.first, heads.count);
     args.segment = segment;
     std::vector<int32_t> its = slots; // which the launch reads
-    args.slots = tensor_over(Type::i32, its, geometry_.shape().kv_heads, 1, rows_.count());
+    args.slots =
+        heads_of(tensor_over(Type::i32, its, geometry_.shape().kv_heads, 1, rows_.count()), heads.first, heads.count);
     args.token_ids = tensor_over(Type::i32, token_ids_, 1, 1, rows_.count());
     args.k_norm = geometry_.k_norm();
     args.v_norm = geometry_.v_norm();
     finishing(cache_.device, [&] { cache_.device.launch(args); });
 }
 
-// The numbers of packed rows, whose bytes are put back.
-void RebuiltLayer::enter(const Rows& packed, const std::vector<int32_t>& slots) const {
-    Image map(packed.tokens.get(), 4, packed.slots);
-    for (int64_t head = 0; head < geometry_.shape().kv_heads; ++head)
+// The numbers of packed rows of some heads, whose bytes are put back.
+void RebuiltLayer::enter(const Rows& packed, Geometry::Heads heads, const std::vector<int32_t>& slots) const {
+    Image map(packed.tokens.get());
+    for (int64_t head = heads.first; head < heads.first + heads.count; ++head)
         for (int64_t token = 0; token < rows_.count(); ++token) {
             const int32_t slot = slots[static_cast<size_t>(head * rows_.count() + token)];
-            if (slot >= 0) map.put(head, slot, &token_ids_[static_cast<size_t>(token)]);
+            if (slot < 0) continue;
+            map.put(static_cast<uint64_t>(4 * (head * packed.slots + slot)), &token_ids_[static_cast<size_t>(token)],
+                    4);
         }
     map.write();
 }
@@ -357,11 +365,13 @@ void RebuiltLayer::fill(Layer& layer) {
     for (size_t which = 0; which < slots_.size(); ++which) {
         const Part part = geometry_.parts()[which];
         if (layer.rows(part).slots == 0) continue;
-        if (part != Part::dense && is_packed(geometry_.k(args_.layer, part)) &&
-            is_packed(geometry_.v(args_.layer, part)))
-            enter(layer.rows(part), slots_[which]);
-        else
-            append(layer.segment(geometry_, part), slots_[which]);
+        for (const Geometry::Heads& heads : geometry_.alike(args_.layer)) {
+            const Segment segment = layer.segment(geometry_, part, heads);
+            if (is_packed(segment.k.type) && is_packed(segment.v.type))
+                enter(layer.rows(part), heads, slots_[which]);
+            else
+                append(segment, heads, slots_[which]);
+        }
         slots.push_back(slots_[which]);
     }
     put_back(cache_, layer, rows_, slots, true);

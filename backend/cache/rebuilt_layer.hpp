@@ -38,8 +38,8 @@ private:
     Growth memory();
     std::vector<std::byte> state_bytes();
     bool has_bytes(Part part, int64_t head, int64_t token) const; // of a row that is packed there
-    void append(const Segment& segment, const std::vector<int32_t>& slots);
-    void enter(const Rows& packed, const std::vector<int32_t>& slots) const;
+    void append(const Segment& segment, Geometry::Heads heads, const std::vector<int32_t>& slots);
+    void enter(const Rows& packed, Geometry::Heads heads, const std::vector<int32_t>& slots) const;
 
     CacheState& cache_;
     const Geometry& geometry_;

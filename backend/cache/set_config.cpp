@@ -53,8 +53,15 @@ std::string recall_of(const Config& config) { return config.recalls() ? to_strin
 
 // Of a layer's first packed segment.
 std::string formats_of(const Geometry& geometry, int64_t layer) {
-    return std::string(format_name(geometry.k(layer, Part::packed))) + " and " +
-           format_name(geometry.v(layer, Part::packed));
+    std::string text;
+    for (const RowFormats& each : geometry.formats(layer, Part::packed)) {
+        text.append(text.empty() ? "" : ", ").append(format_name(each.k)).append(" and ").append(format_name(each.v));
+        if (each.heads == 0) continue;
+        text += " in KV heads";
+        for (int64_t head = 0; head < geometry.shape().kv_heads; ++head)
+            if ((each.heads >> head & 1) != 0) text.append(" ").append(std::to_string(head));
+    }
+    return text;
 }
 
 std::string network_file_of(const Config& config) {
@@ -187,8 +194,7 @@ void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
         const int64_t live = is_less ? most + 1 : to.residual() == 0 ? compacted : compact(cache, layer);
         const bool fits = live <= most || fit(cache, layer, layer_change.layer_number, most);
         if (is_smaller && fits) {
-            cache.device.launch(SlotCopy{.from = view_of(to, layer.number, Part::packed, layer.packed, slots),
-                                         .to = view_of(to, layer.number, Part::packed, layer_change.packed, slots)});
+            copy_slots(cache.device, to, layer.number, Part::packed, layer.packed, slots, layer_change.packed);
             cache.layer_bytes -= layer.bytes();
             layer.packed = std::move(layer_change.packed);
             cache.layer_bytes += layer.bytes();

@@ -164,7 +164,7 @@ private:
     Tensor carried_of(int64_t first, int64_t count) const { return rows_of(carried_, first - carried_first_, count); }
 
     void keep_scores(const SlotAttention& attention, int64_t first, int64_t count, bool keeps_others) {
-        cache_.device.launch(SlotScores{.segments = attention.segments,
+        cache_.device.launch(SlotScores{.segments = with_own_slots(attention.segments),
                                         .scores = attention.sdpa.scores_out,
                                         .out = rows_of(args_.scores_out, first, count),
                                         .keeps_others = keeps_others});

@@ -72,6 +72,13 @@ public:
     }
 
 private:
+    // What heads that store alike have of a segment, of those that have slots the one of this number.
+    struct Piece {
+        Segment segment;
+        size_t which;
+        Geometry::Heads heads;
+    };
+
     void write_sides() {
         for (const Side& side : sides_)
             for (first_ = 0; first_ < count_; first_ += most_at_once) write(side);
@@ -85,27 +92,30 @@ private:
         const int64_t limit = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
         slots_ = find_slots(cache_, layer_, read_token_ids(args_.tokens, "tokens", limit));
         if (layer_.packed.slots > 0 && !is_none(slots_.back())) fetched_.emplace(cache_, layer_);
-        segments_ = layer_.segments(geometry);
+        const std::vector<Part> parts = layer_.parts(geometry);
+        for (size_t each = 0; each < parts.size(); ++each)
+            for (const Geometry::Heads& heads : geometry.alike(layer_.number))
+                pieces_.push_back({layer_.segment(geometry, parts[each], heads), each, heads});
     }
 
     static bool is_none(const std::vector<int32_t>& slots) {
         return std::all_of(slots.begin(), slots.end(), [](int32_t slot) { return slot < 0; });
     }
 
-    // The slots of the tokens in turn, [head][token].
-    std::vector<int32_t> slots_now(size_t segment) const {
+    // The slots of the tokens in turn, [head of the piece][token].
+    std::vector<int32_t> slots_now(const Piece& piece) const {
         std::vector<int32_t> slots;
-        for (int64_t head = 0; head < heads_; ++head) {
-            const auto from = slots_[segment].begin() + head * count_ + first_;
+        for (int64_t head = piece.heads.first; head < piece.heads.first + piece.heads.count; ++head) {
+            const auto from = slots_[piece.which].begin() + head * count_ + first_;
             slots.insert(slots.end(), from, from + now());
         }
         return slots;
     }
 
-    // The means of each head, [head][element]; zeros where the segment has none.
-    std::vector<float> means_of(const Side& side, const Segment& segment) const {
-        std::vector<float> means(static_cast<size_t>(heads_ * side.size), 0);
-        const Tensor& tensor = segment.*side.mean;
+    // The means of each head, [head of the piece][element]; zeros where the segment has none.
+    std::vector<float> means_of(const Side& side, const Piece& piece) const {
+        std::vector<float> means(static_cast<size_t>(piece.heads.count * side.size), 0);
+        const Tensor& tensor = piece.segment.*side.mean;
         if (tensor) tensor.buffer->read(tensor.offset, means.data(), 4 * means.size());
         return means;
     }
@@ -138,21 +148,21 @@ private:
 
     void read(const Side& side) {
         std::vector<float> values = rows_in_turn(side);
-        for (size_t each = 0; each < segments_.size(); ++each) {
-            const Segment& segment = segments_[each];
-            std::vector<int32_t> slots = slots_now(each);
+        for (const Piece& piece : pieces_) {
+            std::vector<int32_t> slots = slots_now(piece);
             if (is_none(slots)) continue;
-            std::vector<float> stored = rows_in_turn(side);
+            std::vector<float> stored(slots.size() * static_cast<size_t>(side.size));
             KvDequantize args;
-            args.src = segment.*side.stored;
-            args.dst = tensor_over(Type::f32, stored, heads_, now(), side.size);
-            args.row_indices = tensor_over(Type::i32, slots, heads_, 1, now());
+            args.src = piece.segment.*side.stored;
+            args.dst = tensor_over(Type::f32, stored, piece.heads.count, now(), side.size);
+            args.row_indices = tensor_over(Type::i32, slots, piece.heads.count, 1, now());
             run(args);
-            if (segment.*side.mean) {
-                const std::vector<float> means = means_of(side, segment);
-                each_element(side, slots, [&](size_t mean, size_t at) { values[at] = stored[at] + means[mean]; });
+            float* const its = &values[at(piece.heads.first, 0) * static_cast<size_t>(side.size)];
+            if (piece.segment.*side.mean) {
+                const std::vector<float> means = means_of(side, piece);
+                each_element(side, slots, [&](size_t mean, size_t at) { its[at] = stored[at] + means[mean]; });
             } else { // nothing is added, not even to a -0
-                each_element(side, slots, [&](size_t, size_t at) { values[at] = stored[at]; });
+                each_element(side, slots, [&](size_t, size_t at) { its[at] = stored[at]; });
             }
         }
         to_host(side, values);
@@ -160,25 +170,25 @@ private:
 
     void write(const Side& side) {
         const std::vector<float> values = from_host(side);
-        for (size_t each = 0; each < segments_.size(); ++each) {
-            const Segment& segment = segments_[each];
-            std::vector<int32_t> slots = slots_now(each);
+        for (const Piece& piece : pieces_) {
+            std::vector<int32_t> slots = slots_now(piece);
+            const auto first = values.begin() + static_cast<int64_t>(at(piece.heads.first, 0)) * side.size;
+            std::vector<float> less(first, first + static_cast<int64_t>(slots.size()) * side.size);
             for (size_t row = 0; row < slots.size(); ++row)
-                if (std::isnan(values[row * static_cast<size_t>(side.size)])) slots[row] = -1;
+                if (std::isnan(less[row * static_cast<size_t>(side.size)])) slots[row] = -1;
             if (is_none(slots)) continue;
-            const std::vector<float> means = means_of(side, segment);
-            std::vector<float> less = values;
+            const std::vector<float> means = means_of(side, piece);
             each_element(side, slots, [&](size_t mean, size_t at) { less[at] -= means[mean]; });
             AppendRows rows;
-            rows.src = tensor_over(Type::f32, less, heads_, now(), side.size);
-            rows.cache = segment.*side.stored;
-            rows.row_indices = tensor_over(Type::i32, slots, heads_, 1, now());
+            rows.src = tensor_over(Type::f32, less, piece.heads.count, now(), side.size);
+            rows.cache = piece.segment.*side.stored;
+            rows.row_indices = tensor_over(Type::i32, slots, piece.heads.count, 1, now());
             rows.norm = side.norm;
             run(KvAppend{.k = rows, .v = {}});
         }
     }
 
-    // action(index into the means, index into the rows) for the elements of the rows that have a slot.
+    // action(index into the means, index into the rows) for the elements of a piece's rows that have a slot.
     template <class Action>
     void each_element(const Side& side, const std::vector<int32_t>& slots, Action&& action) const {
         const auto size = static_cast<size_t>(side.size);
@@ -202,7 +212,7 @@ private:
     int64_t heads_, count_;
     int64_t first_ = 0; // of the tokens in turn
     std::vector<Side> sides_;
-    std::vector<Segment> segments_;
+    std::vector<Piece> pieces_;
     std::vector<std::vector<int32_t>> slots_; // of each segment, [head][token]; -1: not there
 };
 

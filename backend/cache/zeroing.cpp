@@ -8,13 +8,16 @@ void zero(CacheState& cache, const Layer& layer, const Zeroing& zeroing) {
     const Geometry& geometry = *cache.geometry;
     if (!zeroing || layer.index.next() < zeroing.after) return;
     SlotZero args;
-    args.segments = layer.segments(geometry);
     args.k_scale = zeroing.k;
     args.v_scale = zeroing.v;
     args.sink = zeroing.sink;
     args.positions =
         state_tensor(Type::i32, geometry.state().positions, layer.state.get(), 1, geometry.request().cells);
-    if (!args.segments.empty()) cache.device.launch(args);
+    if (layer.parts(geometry).empty()) return;
+    for (const Geometry::Heads& heads : geometry.alike(layer.number)) {
+        args.segments = layer.segments(geometry, heads);
+        cache.device.launch(args);
+    }
 }
 
 } // namespace

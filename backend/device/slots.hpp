@@ -3,6 +3,7 @@
 // below the cache (backend/cache), all enqueued in order. Shapes agree and memory is present when they arrive.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -26,10 +27,25 @@ struct Segment {
     Tensor importance; // F32 [1, kv_heads, 1, slots], or absent: the policy needs none
     Tensor k_mean;     // F32 [1, kv_heads, 1, head_size], or absent; rows of K are stored less this
     Tensor v_mean;     // F32 [1, kv_heads, 1, v_head_size], or absent; rows of V are stored less this
+    // In an attention k and v may be of some KV heads alone, in their order: bit h for head h; 0: of all. The rows of
+    // the others are then in further segments, which share the slots of the one before: `tokens` and what is beside it
+    // are the same there.
+    uint64_t heads = 0;
+    bool shares_slots = false;
 
     int64_t slots() const { return k.shape[2]; }
-    int64_t kv_heads() const { return k.shape[1]; }
+    int64_t kv_heads() const { return heads != 0 ? tokens.shape[1] : k.shape[1]; }
+    bool has_rows_of(int64_t head) const { return heads == 0 || (heads >> head & 1) != 0; }
+    // Where a head's rows are along k.shape[1].
+    int64_t rows_of_head(int64_t head) const {
+        return heads == 0 ? head : std::popcount(heads & ((uint64_t{1} << head) - 1));
+    }
 };
+// Without those that share slots: what knows maps and columns, and no rows.
+std::vector<Segment> with_own_slots(const std::vector<Segment>& segments);
+// Of heads [first, first + count) alone; `segment` has their rows.
+Segment heads_of(Segment segment, int64_t first, int64_t count);
+Tensor heads_of(Tensor tensor, int64_t first, int64_t count); // may be absent
 
 // Attention over the tokens of several segments, one softmax across them: Sdpa with batch 1, a key's token id from the
 // slot map in the place of its index (causality, window, ALiBi, the mask's column), free slots unseen. k, v and
@@ -38,7 +54,7 @@ struct Segment {
 // have some of the keys alone.
 struct SlotAttention {
     Sdpa sdpa;
-    std::vector<Segment> segments; // 1 to 4
+    std::vector<Segment> segments; // 1 to 4; the first that has slots has rows of all heads
 };
 
 // Writes tokens into slots: converts the rows, enters the token ids, puts the importance to 0.
@@ -124,7 +140,8 @@ struct HeadState {
 //  6. output_sum becomes 0.
 struct SlotEvict {
     Description description;
-    Segment dense, packed; // dense is absent where there are neither sinks nor a residual window
+    int64_t first_head = 0; // the first of these is the layer's head of this number, for ranks that heads draw
+    Segment dense, packed;  // dense is absent where there are neither sinks nor a residual window
     // Packed segments below it, each in formats of its own: 0 to 2, the nearest first. Their means are its means.
     std::vector<Segment> lower;
     int64_t seen = 0;

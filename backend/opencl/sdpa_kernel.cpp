@@ -115,9 +115,12 @@ int64_t end_of_seen(const Tensor& mask, int64_t keys) {
 SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
                     uint32_t forced_splits, const Tuning& tuning, int64_t seen_end) {
     SdpaDivision division;
-    int64_t kv_len = 0;
-    for (const Segment* segment : segments.first(segments.size() - 1)) kv_len = next_first_key(kv_len, *segment);
-    kv_len += segments.back()->slots();
+    int64_t kv_len = 0, next = 0;
+    for (const Segment* segment : segments) {
+        if (segment->shares_slots) continue;
+        kv_len = next + segment->slots();
+        next = next_first_key(next, *segment);
+    }
     int64_t begin = 0;
     int64_t end = kv_len;
     if (args.scores_mode == Scores::none && !kernel.slots) {

@@ -31,7 +31,8 @@ bool may_read_mask(const RuntimeState& state, const Sdpa& args) {
 
 int64_t slots_of(SdpaSegments segments) {
     int64_t slots = 0;
-    for (const Segment* segment : segments) slots += segment->slots();
+    for (const Segment* segment : segments)
+        if (!segment->shares_slots) slots += segment->slots();
     return slots;
 }
 
@@ -46,7 +47,7 @@ tensor_view shared_view(const Tensor& tensor, const Bound& bound) {
 // The fields of the segments, and their memory.
 void bind_segments(Operation& operation, SdpaSegments segments, const SdpaKernel& kernel, const SdpaStep& step,
                    sdpa_params& params, std::vector<const Memory*>& memory) {
-    int64_t first_key = 0, first_score = 0;
+    int64_t first_key = 0, first_score = 0, next_key = 0, next_score = 0;
     sdpa_segment* field = params.segment;
     for (const Segment* segment : segments) {
         const Access access = step.appends_token && segment == segments[0] ? Access::read_write : Access::read;
@@ -65,11 +66,16 @@ void bind_segments(Operation& operation, SdpaSegments segments, const SdpaKernel
             if (segment->v_mean) field->v_mean = view(segment->v_mean, v_mean);
             field->has_k_mean = static_cast<bool>(segment->k_mean);
             field->has_v_mean = static_cast<bool>(segment->v_mean);
+            if (!segment->shares_slots) {
+                first_key = next_key;
+                first_score = next_score;
+                next_key = next_first_key(first_key, *segment);
+                next_score += segment->slots();
+            }
+            field->heads = segment->heads;
             field->slots = static_cast<uint32_t>(segment->slots());
             field->first_key = static_cast<uint32_t>(first_key);
             field->first_score = static_cast<uint32_t>(first_score);
-            first_key = next_first_key(first_key, *segment);
-            first_score += segment->slots();
         }
         ++field;
     }
@@ -122,7 +128,8 @@ sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKerne
 uint64_t bytes_of(const Sdpa& args, SdpaSegments segments) {
     uint64_t bytes = args.scores_out.stored_bytes();
     for (const Segment* segment : segments)
-        bytes += segment->k.stored_bytes() + segment->v.stored_bytes() + segment->tokens.stored_bytes();
+        bytes += segment->k.stored_bytes() + segment->v.stored_bytes() +
+                 (segment->shares_slots ? 0 : segment->tokens.stored_bytes());
     return bytes;
 }
 

@@ -93,6 +93,7 @@ slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, 
     params.leaving_count = static_cast<uint32_t>(args.leaving_count);
     params.wanted_free = static_cast<uint32_t>(args.wanted_free);
     params.wanted_first = static_cast<uint32_t>(args.wanted_first);
+    params.first_head = static_cast<uint32_t>(args.first_head);
     params.moves_by_age = args.description.moves_by_age ? 1 : 0;
     params.set_means = args.set_means ? 1 : 0;
     params.k_norm = static_cast<uint8_t>(args.k_norm);

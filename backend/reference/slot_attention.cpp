@@ -8,16 +8,18 @@ namespace winnow::reference {
 namespace {
 
 void gather(const Segment& segment, int64_t head, Stored& to) {
+    if (!segment.has_rows_of(head)) return; // a segment that shares these slots has them
+    const Segment its = heads_of(segment, head, 1);
     for (int64_t slot = 0; slot < segment.slots(); ++slot) {
-        const int32_t token = entry(segment.tokens, head, slot);
+        const int32_t token = entry(its.tokens, 0, slot);
         if (!is_live(token)) { // whatever lies there
             to.keys.emplace_back(static_cast<size_t>(segment.k.shape[3]), 0.0);
             to.values.emplace_back(static_cast<size_t>(segment.v.shape[3]), 0.0);
             to.positions.push_back(free_slot);
             continue;
         }
-        to.keys.push_back(slot_row(segment.k, segment.k_mean, head, slot));
-        to.values.push_back(slot_row(segment.v, segment.v_mean, head, slot));
+        to.keys.push_back(slot_row(its.k, its.k_mean, 0, slot));
+        to.values.push_back(slot_row(its.v, its.v_mean, 0, slot));
         to.positions.push_back(token_id_of(token));
     }
 }

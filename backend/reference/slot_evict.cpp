@@ -142,7 +142,7 @@ private:
         for (const Place& place : places_) slots.push_back(described(place));
         Demand wanted = demand(args_.description, static_cast<int64_t>(slots.size()), args_.seen, args_.incoming);
         for (;;) {
-            Selection selection = select(args_.description, slots, args_.seen, head_, wanted);
+            Selection selection = select(args_.description, slots, args_.seen, args_.first_head + head_, wanted);
             const int64_t more = lacking_room(selection.victims);
             if (more == 0 || selection.shortfall > 0) return selection;
             wanted.required = static_cast<int64_t>(selection.victims.size()) + more;
@@ -186,7 +186,8 @@ private:
         }
         std::vector<Place> moved;
         const bool by_age = is_first && args_.description.moves_by_age;
-        for (const size_t each : select_to_move(args_.description, slots, args_.seen, head_, count, by_age))
+        for (const size_t each :
+             select_to_move(args_.description, slots, args_.seen, args_.first_head + head_, count, by_age))
             moved.push_back(candidates[each]);
         const auto order = [&](const Place& place) {
             const auto leaving = std::find(leaving_.begin(), leaving_.end(), place.slot);

@@ -69,6 +69,7 @@ constexpr uint32_t own_types[cache_shapes][2][2] = {
     {{WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_Q8_0, WINNOW_TYPE_Q4_1}}};
 
 void set_own_types(CacheSetup& setup, int shape) {
+    if (setup.has_formats_by_head()) setup.kv_heads = std::max<int64_t>(setup.kv_heads, 3);
     for (LayersOfFormats& each : setup.own_formats) {
         const auto& types = own_types[shape][each.key == "coarse"];
         each.k_type = types[0];
@@ -81,11 +82,26 @@ void draw_own_formats(CacheSetup& setup, std::mt19937_64& engine) {
     setup.own_formats.clear();
     LayersOfFormats fine{"fine", {}}, coarse{"coarse", {}};
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
-        const uint64_t kind = engine() % 3;
-        if (kind < 2) (kind == 0 ? fine : coarse).layers.push_back(layer);
+        const uint64_t drawn = engine(), kind = drawn % 3, heads = drawn >> 16 & 7; // of three
+        if (kind == 2) continue;
+        LayersOfFormats& its = kind == 0 ? fine : coarse;
+        if (drawn >> 32 & 1 && heads != 0 && heads != 7)
+            its.heads[layer] = heads;
+        else
+            its.layers.push_back(layer);
     }
     for (LayersOfFormats& each : {std::ref(fine), std::ref(coarse)})
-        if (!each.layers.empty()) setup.own_formats.push_back(each);
+        if (!each.layers.empty() || !each.heads.empty()) setup.own_formats.push_back(each);
+}
+
+// Where heads may have no formats of their own, all of the layer have them.
+void settle_heads(CacheSetup& setup) {
+    if (setup.residual > 0 && setup.lower.size() < 2) return;
+    for (LayersOfFormats& each : setup.own_formats) {
+        for (const auto& [layer, heads] : each.heads) each.layers.push_back(layer);
+        std::sort(each.layers.begin(), each.layers.end());
+        each.heads.clear();
+    }
 }
 
 // Elastic zeroing begins, is set otherwise or ends.
@@ -233,6 +249,7 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
         if (setup.heavy) setup.heavy = std::min<int64_t>(*setup.heavy, setup.budget / 3);
         if (setup.heavy) setup.recent = std::min<int64_t>(*setup.recent, setup.budget / 3);
         setup.sparse_v = draw(1, 4) == 1 ? .003 : 0;
+        settle_heads(setup);
         if (setup.tokens() < setup.context || setup.budget == 0)
             if (setup.policy == Policy::none || has_room(setup)) return setup;
     }
@@ -307,6 +324,7 @@ std::optional<CacheSetup> draw_segments(CacheSetup setup, std::mt19937_64& engin
         setup.lower.push_back({shares[engine() % std::size(shares)]});
     const int shape = static_cast<int>(engine() % cache_shapes);
     if (drawn / 4 % 8 == 0) draw_own_formats(setup, engine);
+    settle_heads(setup);
     setup = with_shape(setup, shape);
     if (setup.recent && is_mixed) setup.recent.reset();
     if (is_decay && setup.tokens() <= setup.sink + setup.residual) return std::nullopt;

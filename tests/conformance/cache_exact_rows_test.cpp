@@ -20,7 +20,7 @@ namespace {
 // Rows in types that lose nothing of a cache's dense rows, if the tokens of F32 segments came in F16.
 TokenRows make_rows(const CacheSetup& setup, int64_t layer, int64_t sequence, const std::vector<int64_t>& token_ids) {
     TokenRows rows = make_token_rows(setup, layer, sequence, token_ids, WINNOW_TYPE_F16);
-    if (setup.of_layer(layer).k_type == WINNOW_TYPE_BF16)
+    if (setup.of_head(layer, 0).k_type_of(0) == WINNOW_TYPE_BF16)
         rows.k = make_token_rows(setup, layer, sequence, token_ids, WINNOW_TYPE_BF16).k;
     return rows;
 }
@@ -193,7 +193,7 @@ std::vector<std::byte> packed_row(const CacheHost& cache, const TestTensor& rows
 int64_t expect_same_rows(CacheHost& target, CacheHost& source, CacheHost& restored, const TokenRows& rows,
                          const std::vector<int64_t>& from, const std::vector<int64_t>& to) {
     const CacheSetup& setup = target.setup();
-    const CacheSetup its = setup.of_layer(rows.layer);
+    const std::vector<CacheSetup> of_heads = setup.of_heads(rows.layer);
     const TokenRows again = exported(target, rows.layer, to);
     TokenRows want = make_rows(setup, rows.layer, 0, from), got = make_rows(setup, rows.layer, 0, to);
     EXPECT_EQ(run(source, source.api().cache_read, want), WINNOW_OK) << source.message();
@@ -201,26 +201,27 @@ int64_t expect_same_rows(CacheHost& target, CacheHost& source, CacheHost& restor
     for (int64_t head = 0; head < setup.kv_heads; ++head)
         EXPECT_EQ(target.positions(0, rows.layer, head), restored.positions(0, rows.layer, head)) << "head " << head;
     int64_t packed = 0;
-    using Part = std::tuple<uint32_t, const TestTensor*, const TestTensor*, const TestTensor*, const TestTensor*>;
-    for (const auto& [type, before, after, want_values, got_values] :
-         {Part{its.k_type, &rows.k, &again.k, &want.k, &got.k}, Part{its.v_type, &rows.v, &again.v, &want.v, &got.v}})
-        before->each_row(
-            [&, type = type, before = before, after = after, a = want_values, b = got_values](const Index& at) {
-                if (std::isnan(got.k.get({0, at[1], at[2], 0}))) return; // evicted by now, as in `restored`
-                const std::vector<std::byte> x = packed_row(source, *before, at, type),
-                                             y = packed_row(target, *after, at, type);
-                if (x.empty() && !y.empty()) return; // packed for the first time
-                const std::string what = std::string(before == &rows.k ? "k" : "v") + " of head " +
-                                         std::to_string(at[1]) + ", token " + std::to_string(at[2]);
-                packed += !x.empty() && !y.empty();
-                if (setup.center && !x.empty()) { // less the means of other tokens: packed anew
-                    for (Index i = at; i[3] < a->shape()[3]; ++i[3])
-                        EXPECT_NEAR(b->get(i), a->get(i), .05 * std::fabs(a->get(i)) + .05) << what;
-                    return;
-                }
-                EXPECT_TRUE(std::equal(a->element(at), a->element(at) + a->row_size(), b->element(at))) << what;
-                EXPECT_TRUE(y.empty() || x == y) << what << ": other packed bytes";
-            });
+    using Part = std::tuple<const TestTensor*, const TestTensor*, const TestTensor*, const TestTensor*>;
+    for (const auto& [before, after, want_values, got_values] :
+         {Part{&rows.k, &again.k, &want.k, &got.k}, Part{&rows.v, &again.v, &want.v, &got.v}})
+        before->each_row([&, before = before, after = after, a = want_values, b = got_values](const Index& at) {
+            if (std::isnan(got.k.get({0, at[1], at[2], 0}))) return; // evicted by now, as in `restored`
+            const CacheSetup& its = of_heads[static_cast<size_t>(at[1])];
+            const uint32_t type = before == &rows.k ? its.k_type : its.v_type;
+            const std::vector<std::byte> x = packed_row(source, *before, at, type),
+                                         y = packed_row(target, *after, at, type);
+            if (x.empty() && !y.empty()) return; // packed for the first time
+            const std::string what = std::string(before == &rows.k ? "k" : "v") + " of head " + std::to_string(at[1]) +
+                                     ", token " + std::to_string(at[2]);
+            packed += !x.empty() && !y.empty();
+            if (setup.center && !x.empty()) { // less the means of other tokens: packed anew
+                for (Index i = at; i[3] < a->shape()[3]; ++i[3])
+                    EXPECT_NEAR(b->get(i), a->get(i), .05 * std::fabs(a->get(i)) + .05) << what;
+                return;
+            }
+            EXPECT_TRUE(std::equal(a->element(at), a->element(at) + a->row_size(), b->element(at))) << what;
+            EXPECT_TRUE(y.empty() || x == y) << what << ": other packed bytes";
+        });
     return packed;
 }
 
@@ -252,9 +253,11 @@ void run_cells(CacheSetup setup, bool is_beside) {
             values.tokens = make_rows(setup, layer, 0, moved(from)).tokens;
             ASSERT_EQ(run(restored, restored.api().cache_restore, values), WINNOW_OK) << restored.message();
             const int64_t packed = expect_same_rows(target, source, restored, rows, from, moved(from));
-            const CacheSetup its = setup.of_layer(layer);
-            EXPECT_EQ(packed > 0, is_packed(its.k_type) || is_packed(its.v_type))
-                << packed << " packed rows were compared";
+            const std::vector<CacheSetup> of_heads = setup.of_heads(layer);
+            const bool has_packed = std::any_of(of_heads.begin(), of_heads.end(), [](const CacheSetup& its) {
+                return is_packed(its.k_type) || is_packed(its.v_type);
+            });
+            EXPECT_EQ(packed > 0, has_packed) << packed << " packed rows were compared";
             continue;
         }
         ASSERT_EQ(difference(rows, exported(target, layer, moved(from))), "") << "layer " << layer;
@@ -390,11 +393,10 @@ void register_cache_exact_rows() {
     int at = 0;
     for (const NamedSetup& each : policy_setups()) {
         CacheSetup setup = with_shape(each.setup, at % cache_shapes);
-        for (int64_t layer = 0; layer < setup.layers; ++layer) {
-            const CacheSetup its = setup.of_layer(layer);
-            if (its.k_type == WINNOW_TYPE_F32 || its.v_type == WINNOW_TYPE_F32)
-                setup.type = WINNOW_TYPE_F16; // or F16 rows would round them
-        }
+        for (int64_t layer = 0; layer < setup.layers; ++layer)
+            for (const CacheSetup& its : setup.of_heads(layer))
+                if (its.k_type == WINNOW_TYPE_F32 || its.v_type == WINNOW_TYPE_F32)
+                    setup.type = WINNOW_TYPE_F16; // or F16 rows would round them
         const int64_t first =
             std::min<int64_t>(std::array{60, 110, 150}[static_cast<size_t>(at % 3)], setup.context / 2);
         const bool in_parts = at++ % 2 == 1;

@@ -300,23 +300,42 @@ void CacheOracle::leave_residual(OracleLayer& layer, int64_t sequence, int64_t l
         layer.most_in_packed =
             std::min<int64_t>(layer.most_in_packed, static_cast<int64_t>(layer.original.size()) - in_sinks - newest);
     }
-    const CacheSetup its = setup_.of_layer(layer.number);
-    const std::vector<StoredRow> packed = as_packed(host_.session(), its, rows);
+    std::vector<size_t> heads;
+    for (const auto& [token, head] : places) heads.push_back(head);
+    const std::vector<StoredRow> packed = stored_in_packed(layer, rows, heads);
     for (size_t i = 0; i < owners.size(); ++i) {
         const StoredRow before = std::exchange(owners[i]->row, packed[i]);
         if (!may_have_zeros(before)) continue;
-        const StoredRow zeroed = as_packed(host_.session(), its, {with_zeros(rows[i], before)})[0];
-        const TokenRows now = read_rows(layer, sequence, layer_number);
         const auto [token, head] = places[i];
+        const StoredRow zeroed = stored_in_packed(layer, {with_zeros(rows[i], before)}, {head})[0];
+        const TokenRows now = read_rows(layer, sequence, layer_number);
         if (distance_of(now, head, token, zeroed) < distance_of(now, head, token, packed[i])) owners[i]->row = zeroed;
     }
+}
+
+// Rows of heads as the first packed segment stores them; those of heads that store alike at once.
+std::vector<StoredRow> CacheOracle::stored_in_packed(const OracleLayer& layer, const std::vector<RowPair>& rows,
+                                                     const std::vector<size_t>& heads) const {
+    if (!setup_.has_formats_by_head()) return as_packed(host_.session(), setup_.of_head(layer.number, 0), rows);
+    std::vector<StoredRow> all(rows.size());
+    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head) {
+        std::vector<RowPair> its;
+        std::vector<size_t> where;
+        for (size_t i = 0; i < rows.size(); ++i)
+            if (heads[i] == head) its.push_back(rows[i]), where.push_back(i);
+        const std::vector<StoredRow> packed =
+            as_packed(host_.session(), setup_.of_head(layer.number, static_cast<int64_t>(head)), its);
+        for (size_t i = 0; i < where.size(); ++i) all[where[i]] = packed[i];
+    }
+    return all;
 }
 
 // Rows of k and v from `first` on; a head does not get a token whose key begins with NaN.
 void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k,
                          const TestTensor& v, int64_t first) {
-    const CacheSetup its = setup_.of_layer(layer.number);
+    const std::vector<CacheSetup> of_heads = setup_.of_heads(layer.number);
     std::vector<RowPair> rows;
+    std::vector<size_t> heads;
     for (int64_t t = 0; t < static_cast<int64_t>(token_ids.size()); ++t) {
         OracleToken token;
         token.token_id = token_ids[static_cast<size_t>(t)];
@@ -335,13 +354,13 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_i
             const RowPair row{row_of(k, head, first + t), row_of(v, head, first + t)};
             own.is_resident = !std::isnan(row.k[0]);
             own.segment = token.is_in_packed;
-            if (own.is_resident && token.is_in_packed) rows.push_back(row);
-            if (own.is_resident && !token.is_in_packed) own.row = as_dense(its, row);
+            if (own.is_resident && token.is_in_packed) rows.push_back(row), heads.push_back(static_cast<size_t>(head));
+            if (own.is_resident && !token.is_in_packed) own.row = as_dense(of_heads[static_cast<size_t>(head)], row);
         }
         layer.original.insert(token.token_id);
         layer.tokens.push_back(std::move(token));
     }
-    const std::vector<StoredRow> packed = as_packed(host_.session(), its, rows);
+    const std::vector<StoredRow> packed = stored_in_packed(layer, rows, heads);
     size_t left = packed.size();
     for (auto token = layer.tokens.rbegin(); left > 0; ++token)
         if (token->is_in_packed)

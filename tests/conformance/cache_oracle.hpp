@@ -15,6 +15,7 @@
 
 #include "cache_attention.hpp"
 #include "cache_host.hpp"
+#include "cache_rows.hpp"
 #include "cache_setup.hpp"
 #include "cache_token_rows.hpp"
 #include "cache_victims.hpp"
@@ -168,6 +169,8 @@ private:
     void note_rules();
     void note_packed(OracleLayer& layer, int64_t reserved) const;
     int64_t packed_rows(const OracleLayer& layer) const; // that are resident in the fullest head
+    std::vector<StoredRow> stored_in_packed(const OracleLayer& layer, const std::vector<RowPair>& rows,
+                                            const std::vector<size_t>& heads) const;
     void compact(OracleLayer& layer, int64_t reserved) const;
     void forget(int64_t sequence);
     bool is_empty(int64_t sequence) const;

@@ -72,7 +72,7 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
     fill_token_rows(rows, engine, true);
     if (run(host_, host_.api().cache_write, rows) != WINNOW_OK) return "cache_write: " + host_.message();
     if (!rows.k.change().empty() || !rows.v.change().empty()) return "cache_write changed its input";
-    const CacheSetup its = setup_.of_layer(layer_number);
+    const std::vector<CacheSetup> of_heads = setup_.of_heads(layer_number);
     for (size_t i = 0; i < token_ids.size(); ++i)
         for (OracleToken& token : layer.tokens) {
             if (token.token_id != token_ids[i]) continue;
@@ -83,6 +83,7 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
                                   layer.has_means ? &layer.k_mean[head] : nullptr,
                                   layer.has_means ? &layer.v_mean[head] : nullptr};
                 if (!own.is_resident || std::isnan(row.k[0])) continue;
+                const CacheSetup& its = of_heads[head];
                 own.row = token.is_in_packed ? as_packed(host_.session(), its.of_segment(own.segment), {row})[0]
                                              : as_dense(its, row);
             }

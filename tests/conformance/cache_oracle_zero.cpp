@@ -99,15 +99,18 @@ void CacheOracle::zero(const Step& step, OracleLayer& layer, bool is_before_pack
     std::optional<TokenRows> now;
     for (const bool is_key : {true, false}) {
         const double scale = is_key ? setup_.zeroing->k : setup_.zeroing->v;
-        const CacheSetup its = setup_.of_layer(step.layer);
-        const auto type_of = [&](int64_t segment) { return is_key ? its.k_type_of(segment) : its.v_type_of(segment); };
+        const std::vector<CacheSetup> of_heads = setup_.of_heads(step.layer);
+        const auto type_of = [&](size_t head, int64_t segment) {
+            return is_key ? of_heads[head].k_type_of(segment) : of_heads[head].v_type_of(segment);
+        };
         bool is_packed_anywhere = false;
-        for (int64_t segment = 1; segment <= 1 + static_cast<int64_t>(setup_.lower.size()); ++segment)
-            is_packed_anywhere = is_packed_anywhere || is_packed(type_of(segment));
+        for (size_t head = 0; head < of_heads.size(); ++head)
+            for (int64_t segment = 1; segment <= 1 + static_cast<int64_t>(setup_.lower.size()); ++segment)
+                is_packed_anywhere = is_packed_anywhere || is_packed(type_of(head, segment));
         if (scale == 0 || (is_before_packing && !is_packed_anywhere)) continue;
-        for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head) {
+        for (size_t head = 0; head < of_heads.size(); ++head) {
             const Side side = side_of(layer.tokens, head, is_key, setup_.zeroing->sink,
-                                      [&](const HeadToken& own) { return !is_packed(type_of(own.segment)); });
+                                      [&](const HeadToken& own) { return !is_packed(type_of(head, own.segment)); });
             for (const Doubtful& each : zero_side(side, scale)) {
                 const OracleToken& token = layer.tokens[each.owner];
                 if (!now) now = read_rows(layer, step.sequence, step.layer);

@@ -243,6 +243,18 @@ std::vector<NamedSetup> policy_setups() {
         s.zeroing = {.45, .5, 10, 16, 40};
         s.own_formats = {{"fine", {0}}, {"coarse", {1}}};
     });
+    add(all, "h2o_of_heads_of_own_formats", Policy::h2o, [](CacheSetup& s) {
+        s.own_formats = {{"fine", {}, {{0, 1}, {1, 5}}}, {"coarse", {}, {{0, 4}}}};
+    });
+    add(all, "random_of_heads_in_two_segments", Policy::random, [](CacheSetup& s) {
+        s.lower = {{{1, 4}}};
+        s.own_formats = {{"coarse", {}, {{0, 2}, {1, 1}}}};
+    });
+    add(all, "winnow_elastic_of_heads_of_own_formats", Policy::winnow, [](CacheSetup& s) {
+        s.center = false;
+        s.zeroing = {.45, .5, 10, 16, 40};
+        s.own_formats = {{"fine", {}, {{0, 1}}}, {"coarse", {1}}};
+    });
     return all;
 }
 

@@ -151,8 +151,8 @@ void put_means(const CacheSetup& setup, StoredRow& stored, const RowPair& source
 
 StoredRow as_dense(const CacheSetup& setup, const RowPair& row) {
     StoredRow stored;
-    for (const float each : row.k) stored.k.push_back(rounded(dense_type(setup.k_type), each));
-    for (const float each : row.v) stored.v.push_back(rounded(dense_type(setup.v_type), each));
+    for (const float each : row.k) stored.k.push_back(rounded(setup.k_type_of(0), each));
+    for (const float each : row.v) stored.v.push_back(rounded(setup.v_type_of(0), each));
     measure(setup, stored, row, false);
     return stored;
 }

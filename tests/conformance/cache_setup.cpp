@@ -148,16 +148,17 @@ Prediction prediction_of(const double* network, double importance, int64_t queri
 }
 
 uint32_t CacheSetup::k_type_of(int64_t segment) const {
-    return segment == 0 ? dense_type(k_type) : of_segment(segment).k_type;
+    return segment == 0 ? dense_k_type.value_or(dense_type(k_type)) : of_segment(segment).k_type;
 }
 
 uint32_t CacheSetup::v_type_of(int64_t segment) const {
-    return segment == 0 ? dense_type(v_type) : of_segment(segment).v_type;
+    return segment == 0 ? dense_v_type.value_or(dense_type(v_type)) : of_segment(segment).v_type;
 }
 
 bool CacheSetup::has_zeroable_rows() const {
     for (int64_t layer = 0; layer < layers && !own_formats.empty(); ++layer)
-        if (!of_layer(layer).has_zeroable_rows()) return false;
+        for (const CacheSetup& each : of_heads(layer))
+            if (!each.has_zeroable_rows()) return false;
     if (!own_formats.empty()) return true;
     const auto is_refused = [&](double scale, bool is_first_packed, bool is_every_packed) {
         return scale > 0 && ((residual == 0 && is_first_packed) || (center && !is_every_packed));
@@ -262,15 +263,33 @@ bool CacheSetup::has_room_in_each() const {
     return true;
 }
 
-CacheSetup CacheSetup::of_layer(int64_t layer) const {
+CacheSetup CacheSetup::of_head(int64_t layer, int64_t head) const {
     CacheSetup other = *this;
     other.own_formats.clear();
+    uint64_t own_heads = 0; // of the layer, where some have formats of their own
     for (const LayersOfFormats& each : own_formats) {
-        if (!std::binary_search(each.layers.begin(), each.layers.end(), layer)) continue;
+        const auto heads = each.heads.find(layer);
+        if (heads != each.heads.end()) own_heads |= heads->second;
+        if (heads != each.heads.end() ? (heads->second >> head & 1) == 0
+                                      : !std::binary_search(each.layers.begin(), each.layers.end(), layer))
+            continue;
         other.k_type = each.k_type;
         other.v_type = each.v_type;
     }
+    if (own_heads == 0) return other;
+    other.dense_k_type = dense_type(k_type);
+    other.dense_v_type = dense_type(v_type);
     return other;
+}
+
+std::vector<CacheSetup> CacheSetup::of_heads(int64_t layer) const {
+    std::vector<CacheSetup> all;
+    for (int64_t head = 0; head < kv_heads; ++head) all.push_back(of_head(layer, head));
+    return all;
+}
+
+bool CacheSetup::has_formats_by_head() const {
+    return std::any_of(own_formats.begin(), own_formats.end(), [](const auto& each) { return !each.heads.empty(); });
 }
 
 CacheSetup CacheSetup::of_segment(int64_t tier) const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,10 +47,11 @@ struct LowerSegment {
     int number = 2;    // under decay: of its keys
 };
 
-// Layers whose first packed segment has formats of its own: fine= or coarse=.
+// Layers, or some KV heads of them, whose first packed segment has formats of its own: fine= or coarse=.
 struct LayersOfFormats {
     std::string key;
-    std::vector<int64_t> layers; // ascending
+    std::vector<int64_t> layers;         // ascending, all heads of each
+    std::map<int64_t, uint64_t> heads{}; // of further layers: bit h for KV head h
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
 };
 
@@ -83,6 +85,8 @@ struct CacheSetup {
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
     uint32_t k_norm = WINNOW_NORM_CORRECTED, v_norm = WINNOW_NORM_CORRECTED;
     bool center = false;
+    // Of the dense rows, where k_type and v_type are a head's own and do not say it.
+    std::optional<uint32_t> dense_k_type{}, dense_v_type{};
     std::vector<LowerSegment> lower;          // none to two
     std::vector<LayersOfFormats> own_formats; // none to two
     double sparse_v = 0;
@@ -133,7 +137,10 @@ struct CacheSetup {
     bool has_room_in_each() const;                              // what an eviction pass moves fits each of them
     std::vector<int64_t> packed_slots_of(int64_t tokens) const; // of a layer of so many tokens
     bool has_room_in_each(const std::vector<int64_t>& packed_slots) const; // of a layer
-    CacheSetup of_layer(int64_t layer) const;  // with the formats of its first packed segment as k and v
+    // With the formats that a KV head of a layer has in the first packed segment as k and v; and those of all heads.
+    CacheSetup of_head(int64_t layer, int64_t head) const;
+    std::vector<CacheSetup> of_heads(int64_t layer) const;
+    bool has_formats_by_head() const;          // in some layer
     CacheSetup of_segment(int64_t tier) const; // with the formats of packed segment `tier`, from 1 on, as k and v
     uint32_t k_type_of(int64_t segment) const; // of a segment, the dense one being 0
     uint32_t v_type_of(int64_t segment) const;

@@ -17,6 +17,7 @@ namespace {
 struct Choice {
     const char* config;
     int64_t budget;
+    int64_t least_heads = 1;
 };
 constexpr Choice choices[] = {
     {"h2o:budget=24,sink=2,residual=6,cadence=4", 24},
@@ -41,6 +42,7 @@ constexpr Choice choices[] = {
     {"winnow:recall=host,budget=60000B,residual=8,cadence=4,picked=16,newest=8", 0},
     {"winnow:recall=host,budget=60000B,residual=8,cadence=4,picked=16,signature=codes", 0},
     {"h2o:budget=24,sink=2,residual=6,cadence=4,k=q8_0,v=q4_0,fine=0,k_fine=f16,v_fine=q8_0", 24},
+    {"window:budget=24,sink=2,residual=6,cadence=4,k=q8_0,v=q4_0,fine=0.0,k_fine=f16,coarse=0.1,v_coarse=q8_0", 24, 2},
     {"none:residual=8,sink=0,cadence=8,coarse=0,k_coarse=q8_0,v_coarse=turbo3", 0},
 };
 
@@ -96,7 +98,7 @@ CacheSetup draw_setup(Input& input) {
     setup.config = choice.config;
     setup.budget = choice.budget;
     setup.layers = input.within(1, 2);
-    setup.kv_heads = input.within(1, 2);
+    setup.kv_heads = input.within(choice.least_heads, 2);
     setup.heads = setup.kv_heads * input.within(1, 2);
     setup.size = 32;
     setup.sequences = input.within(1, 2);

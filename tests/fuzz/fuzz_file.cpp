@@ -44,8 +44,8 @@ public:
         add({"winnow:recall=host,budget=60000B,cold=40,center=on,page=2,residual=8,cadence=4", 40, 1, 1, 1, 32, 48, 1,
              0},
             {30, 18});
-        add({"h2o:budget=24,sink=2,residual=6,cadence=4,fine=1,k_fine=q8_0,coarse=0,v_coarse=q4_0", 24, 2, 1, 1, 32, 48,
-             1, 0},
+        add({"h2o:budget=24,sink=2,residual=6,cadence=4,fine=1,k_fine=q8_0,coarse=0.0,v_coarse=q4_0", 24, 2, 2, 1, 32,
+             48, 1, 0},
             {40, 1});
     }
 

@@ -73,15 +73,15 @@ TEST(cache_budget, tokens_are_as_many_as_fit) {
         Layout other = layout;
         other.k = any();
         other.v = any();
-        const LayersOf layers[] = {{layout, static_cast<int64_t>(random() % 5)},
-                                   {other, static_cast<int64_t>(1 + random() % 3)}};
+        const HeadsOf heads[] = {{layout, static_cast<int64_t>(random() % 5)},
+                                 {other, static_cast<int64_t>(1 + random() % 3)}};
         const auto bytes_with = [&](int64_t tokens) {
             uint64_t sum = 0;
-            for (const LayersOf& each : layers)
+            for (const HeadsOf& each : heads)
                 sum += static_cast<uint64_t>(each.count) * bytes_of(each.layout, tokens).total();
             return sum;
         };
-        const int64_t tokens = tokens_in(layers, bytes, limit);
+        const int64_t tokens = tokens_in(heads, bytes, limit);
         ASSERT_GE(tokens, 0);
         ASSERT_LE(tokens, limit);
         if (tokens > 0) {
@@ -131,15 +131,39 @@ TEST(cache_budget, layers_of_other_formats_take_other_bytes) {
     EXPECT_EQ(made.bytes.k, heads * packed * (27 * 34 + 2 * 68 + 18));
     EXPECT_EQ(made.bytes.v, heads * packed * (28 * 26 + 2 * 128));
     EXPECT_EQ(made.bytes.dense_k, usual.bytes.dense_k);
-    EXPECT_EQ(made.formats[1], std::pair(Type::q8_0, Type::f16));
-    EXPECT_EQ(made.formats[2], std::pair(Type::turbo4, Type::turbo3));
-    EXPECT_EQ(made.formats[29], std::pair(Type::turbo2, Type::turbo3));
+    using Formats = std::vector<RowFormats>;
+    EXPECT_EQ(made.formats[1], (Formats{{Type::q8_0, Type::f16, 0, 3}}));
+    EXPECT_EQ(made.formats[2], (Formats{{Type::turbo4, Type::turbo3, 0, 3}}));
+    EXPECT_EQ(made.formats[29], (Formats{{Type::turbo2, Type::turbo3, 0, 3}}));
     // A budget in bytes holds as many tokens in each layer, and no more bytes in all.
     const Plan few = plan(parse("window:budget=3M,k=turbo4,v=turbo3,fine=0-9,k_fine=f32"), smollm);
     EXPECT_EQ(few.layer_tokens, std::vector<int64_t>(30, few.tokens));
     EXPECT_LE(few.bytes.total(), 3u << 20);
     EXPECT_GT(few.bytes.total(), (3u << 20) - 90 * 400);
     EXPECT_LT(few.tokens, plan(parse("window:budget=3M,k=turbo4,v=turbo3"), smollm).tokens);
+}
+
+TEST(cache_budget, heads_of_other_formats_take_other_bytes) {
+    const char* const text = "none:k=turbo4,v=turbo3,fine=0.0+2+29.0-2,k_fine=f32,coarse=0.2,v_coarse=turbo2";
+    const Plan made = plan(parse(text), smollm), usual = plan(parse("none:k=turbo4,v=turbo3"), smollm);
+    const uint64_t packed = 2048 - 52;
+    EXPECT_EQ(made.bytes.k, packed * (83 * 34 + 7 * 256));
+    EXPECT_EQ(made.bytes.v, packed * (89 * 26 + 18));
+    // Dense rows are F32 where all heads of a layer are, named one by one or not; else as all would have them.
+    EXPECT_EQ(made.bytes.dense_k, usual.bytes.dense_k + 52 * 6 * 128);
+    using Formats = std::vector<RowFormats>;
+    EXPECT_EQ(made.formats[0], (Formats{{Type::turbo4, Type::turbo3, 2, 1},
+                                        {Type::f32, Type::turbo3, 1, 1},
+                                        {Type::turbo4, Type::turbo2, 4, 1}}));
+    EXPECT_EQ(made.formats[1], (Formats{{Type::turbo4, Type::turbo3, 0, 3}}));
+    EXPECT_EQ(made.formats[2], (Formats{{Type::f32, Type::turbo3, 0, 3}}));
+    EXPECT_EQ(made.formats[29], (Formats{{Type::f32, Type::turbo3, 0, 3}}));
+    const Plan few = plan(parse("window:budget=3M,k=turbo4,v=turbo3,fine=0-9.1-2,k_fine=f32"), smollm);
+    EXPECT_EQ(few.layer_tokens, std::vector<int64_t>(30, few.tokens));
+    EXPECT_LE(few.bytes.total(), 3u << 20);
+    EXPECT_GT(few.bytes.total(), (3u << 20) - 90 * 400);
+    // Heads whose own formats are the usual ones are as the others.
+    EXPECT_EQ(plan(parse("none:k=turbo4,fine=3.1,k_fine=turbo4"), smollm).formats[3].size(), 1u);
 }
 
 TEST(cache_budget, ages_say_how_many_tokens_each_packed_segment_has) {
@@ -365,6 +389,9 @@ TEST(cache_budget, refuses_what_does_not_fit) {
         {"none:v=affine4_g128", {1, 1, 64, 64, 100}, "v=affine4_g128 with v_head_size 64: expected a multiple of 128"},
         {"none:k=turbo4", {1, 1, 592, 64, 100}, "k=turbo4 with head_size 592: expected at most 576"},
         {"none:fine=29-30,k_fine=q8_0", smollm, "fine=29-30: the cache has 30 layers, expected numbers from 0 to 29"},
+        {"none:fine=2.0+2.3,k_fine=q8_0", smollm,
+         "fine=2.0+2.3: the cache has 3 KV heads, expected numbers from 0 to 2 behind a point"},
+        {"none:fine=0.63,k_fine=q8_0", {1, 65, 64, 64, 100}, "the cache has 65 KV heads, expected at most 64 where"},
         {"none:fine=2,k_fine=affine8_g128", smollm, "k_fine=affine8_g128 with head_size 64: expected a multiple"},
         {"adaptive_budget:budget=3M,fine=0,k_fine=q8_0", smollm,
          "fine=0 with adaptive_budget and budget=3M: layers of unlike tokens and formats"},

@@ -77,6 +77,9 @@ TEST(cache_config, has_one_spelling_for_one_configuration) {
                 {"window:zero_after=128,elastic=sweet", "window:elastic=sweet"},
                 {"none:zero_k=.35,elastic=on,zero_every=32", "none:elastic=on,zero_k=0.35,zero_every=32"},
                 {"none:fine=03+1-2+9+8,k_fine=q8_0", "none:fine=1-3+8-9,k_fine=q8_0"},
+                {"none:fine=2.1+0-1.0-1+2.0+7.5+7.5-6+9.0+9,k_fine=q8_0", "none:fine=0-2.0-1+7.5-6+9,k_fine=q8_0"},
+                {"none:fine=3.0+3.2-4+4.0+4.2-4+5.63,k_fine=q8_0", "none:fine=3-4.0+3-4.2-4+5.63,k_fine=q8_0"},
+                {"none:fine=3.0-63,k_fine=q8_0", "none:fine=3.0-63,k_fine=q8_0"},
                 {"winnow:v_coarse=turbo2,coarse=0+0-0", "winnow:coarse=0,v_coarse=turbo2"},
                 {"adaptive_budget:profile_file=a b/c:d=e.json", "adaptive_budget:profile_file=a b/c:d=e.json"}};
     for (const auto& [given, canonical] : rows) {
@@ -91,11 +94,15 @@ TEST(cache_config, layers_have_formats_of_their_own) {
     const std::vector<FormatsOfLayers> all =
         parse("winnow:fine=0-1+5,k_fine=q8_0,coarse=3,v_coarse=turbo2").formats_of_layers();
     ASSERT_EQ(all.size(), 2u);
-    EXPECT_EQ(all[0].layers, (std::vector<int64_t>{0, 1, 5}));
+    EXPECT_EQ(all[0].layers, (std::vector<LayerHeads>{{0, 0}, {1, 0}, {5, 0}}));
     EXPECT_EQ(std::pair(all[0].k, all[0].v), std::pair(Type::q8_0, Type::turbo3));
-    EXPECT_EQ(all[1].layers, (std::vector<int64_t>{3}));
+    EXPECT_EQ(all[1].layers, (std::vector<LayerHeads>{{3, 0}}));
     EXPECT_EQ(std::pair(all[1].k, all[1].v), std::pair(Type::turbo4, Type::turbo2));
     EXPECT_TRUE(parse("winnow").formats_of_layers().empty());
+    const std::vector<FormatsOfLayers> of_heads =
+        parse("winnow:fine=0.0+4.1-2+4.5,k_fine=q8_0,coarse=0.1+4.0,v_coarse=turbo2").formats_of_layers();
+    EXPECT_EQ(of_heads[0].layers, (std::vector<LayerHeads>{{0, 1}, {4, 0x26}}));
+    EXPECT_EQ(of_heads[1].layers, (std::vector<LayerHeads>{{0, 2}, {4, 1}}));
     EXPECT_EQ(to_string(storage_of(parse("h2o:k=q8_0,fine=0,v_fine=f16"))), "none:k=q8_0");
     EXPECT_EQ(with_policy(parse("h2o:fine=7,v_fine=bf16"), "window").formats_of_layers()[0].v, Type::bf16);
 }
@@ -148,6 +155,13 @@ TEST(cache_config, says_what_is_wrong_and_what_there_is) {
         {"none:fine=1++2,k_fine=q8_0", {"fine=\"1++2\": expected numbers"}},
         {"none:fine=-1,k_fine=q8_0", {"fine=\"-1\": expected numbers"}},
         {"none:fine=0-99999,k_fine=q8_0", {"fine=\"0-99999\": expected numbers", "from 0 to 4095"}},
+        {"none:fine=1.,k_fine=q8_0", {"fine=\"1.\": expected numbers", "behind a point of KV heads from 0 to 63"}},
+        {"none:fine=.1,k_fine=q8_0", {"fine=\".1\": expected numbers"}},
+        {"none:fine=1.2.3,k_fine=q8_0", {"fine=\"1.2.3\": expected numbers"}},
+        {"none:fine=1.3-2,k_fine=q8_0", {"fine=\"1.3-2\": expected numbers"}},
+        {"none:fine=1.64,k_fine=q8_0", {"fine=\"1.64\": expected numbers"}},
+        {"none:fine=4.0-2,k_fine=q8_0,coarse=4.2,v_coarse=q8_0", {"KV head 2 of layer 4 is in fine= and in coarse="}},
+        {"none:fine=4.0,k_fine=q8_0,coarse=4,v_coarse=q8_0", {"layer 4 is in fine= and in coarse="}},
         {"none:fine=1", {"fine=1 has no format of its own: expected k_fine= or v_fine="}},
         {"none:v_coarse=q8_0", {"v_coarse=q8_0 is of the layers of coarse=", "expected coarse="}},
         {"none:fine=0-4,k_fine=q8_0,coarse=4-5,v_coarse=turbo2", {"layer 4 is in fine= and in coarse="}},
@@ -284,7 +298,8 @@ std::string random_value(Random& random, const Key& key) {
     case Kind::layers: {
         const int64_t first = below(random, 30) + (std::string_view(key.name) == "fine" ? 0 : 100);
         return std::to_string(first) + "-" + std::to_string(first + below(random, 5)) + "+" +
-               std::to_string(first + below(random, 9));
+               std::to_string(first + below(random, 9)) + "+" + std::to_string(first + below(random, 9)) + "." +
+               std::to_string(below(random, 64));
     }
     case Kind::word:
     case Kind::format: break;
