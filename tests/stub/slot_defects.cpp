@@ -117,6 +117,7 @@ std::map<std::string, Defect> slot_defects() {
                   if (a.description.ranking == Ranking::age) a.description.ranking = Ranking::random;
               }}},
         {"draws_by_another_seed", {.before_slot_evict = [](SlotEvict& a) { ++a.description.seed; }}},
+        {"draws_as_the_first_head", {.before_slot_evict = [](SlotEvict& a) { a.first_head = 0; }}},
         {"network_of_the_first_head", {.before_slot_evict = [](SlotEvict& a) { a.network.stride[1] = 0; }}},
         {"threshold_forgotten", {.before_slot_evict = [](SlotEvict& a) { a.description.threshold.reset(); }}},
         {"batch_forgotten", {.before_slot_evict = [](SlotEvict& a) { a.description.most = 0; }}},
@@ -162,6 +163,11 @@ std::map<std::string, Defect> slot_defects() {
         {"keys_of_the_first_head", {.before_slot_attention = read_keys_of_the_first_head}},
         {"rows_of_swapped_heads", {.before_slot_attention = read_heads_from_the_last}},
         {"values_of_the_first_head", {.before_slot_attention = read_values_of_the_first_head}},
+        {"rows_of_other_formats_forgotten",
+         {.before_slot_attention =
+              [](SlotAttention& a) {
+                  std::erase_if(a.segments, [](const Segment& each) { return each.shares_slots; });
+              }}},
         {"next_token_is_seen", {.before_slot_attention = [](SlotAttention& a) { ++a.sdpa.q_offset; }}},
         {"cache_sinks_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.head_sink = {}; }}},
         {"cache_threshold_too_high", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.v_threshold *= 8; }}},
