@@ -340,13 +340,18 @@ class Output(Files):
     def test_layers_with_formats_of_their_own(self):
         data = gguf_files.header(gguf_files.model())
         layers = "none:k=turbo4,v=turbo3,fine=0-1,k_fine=q8_0,coarse=2,v_coarse=turbo2"
-        kinds = ("--context", 8192, "--kv", "none:k=turbo4,v=turbo3", "--kv", layers)
+        heads = "none:k=turbo4,v=turbo3,fine=0.1,k_fine=q8_0"
+        kinds = ("--context", 8192, "--kv", "none:k=turbo4,v=turbo3", "--kv", layers, "--kv", heads)
         _, text, _ = self.run_plan(data, *kinds)
         self.assertIn("layers 0-1 with k_fine=q8_0; layers 2 with v_coarse=turbo2.",
                       " ".join(text.split()))
+        self.assertIn("layers and heads 0.1 with k_fine=q8_0.", " ".join(text.split()))
         _, rows = self.plan(data, *kinds)
         self.assertIsNone(rows[layers]["loss"], "of layers that were never measured so")
-        self.assertGreater(rows[layers]["bytes"], rows["none:k=turbo4,v=turbo3"]["bytes"])
+        usual = rows["none:k=turbo4,v=turbo3"]["bytes"]
+        self.assertGreater(rows[layers]["bytes"], usual)
+        # Of the keys of one head, 64 elements; dense rows are the same.
+        self.assertEqual(rows[heads]["bytes"] - usual, 8192 * (68 - 34))
 
     def test_table_and_json_say_the_same(self):
         data = gguf_files.header(gguf_files.model())

@@ -14,23 +14,30 @@ namespace winnow::ggml {
 
 namespace {
 
-// One more than the largest number of a layer in a list that a string has; what is no list is for the backend to
-// refuse.
-int64_t layers_named(const std::string& config) {
+struct Counts {
+    int64_t layers = 1, heads = 1;
+};
+
+// One more than the largest number of a layer, and of a KV head of one, in the lists that a string has; what is no list
+// is for the backend to refuse.
+Counts counts_named(const std::string& config) {
     constexpr int64_t most = 1 << 20;
-    int64_t layers = 1;
+    Counts counts;
     for (const std::string key : {"fine=", "coarse="}) {
         for (size_t at = config.find(key); at != std::string::npos; at = config.find(key, at + 1)) {
             if (at == 0 || (config[at - 1] != ':' && config[at - 1] != ',')) continue; // k_fine=
             int64_t number = 0;
+            bool is_head = false; // behind a point, up to the next item
             for (size_t i = at + key.size(); i < config.size() && config[i] != ','; ++i) {
                 const bool is_digit = config[i] >= '0' && config[i] <= '9';
                 number = is_digit ? std::min(10 * number + (config[i] - '0'), most) : 0;
-                layers = std::max(layers, number + 1);
+                is_head = config[i] == '.' || (is_head && config[i] != '+');
+                int64_t& count = is_head ? counts.heads : counts.layers;
+                count = std::max(count, number + 1);
             }
         }
     }
-    return layers;
+    return counts;
 }
 
 } // namespace
@@ -40,8 +47,9 @@ CacheMeaning meaning_of_any_shape(const char* config, const Ask& ask) {
     winnow_cache_desc desc{};
     desc.struct_size = sizeof desc;
     desc.config = config;
-    desc.layers = layers_named(config);
-    desc.q_num_heads = desc.kv_num_heads = 1;
+    const Counts counts = counts_named(config);
+    desc.layers = counts.layers;
+    desc.q_num_heads = desc.kv_num_heads = counts.heads;
     desc.head_size = 128;
     desc.context = long_context;
     try {

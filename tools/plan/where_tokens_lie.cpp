@@ -81,7 +81,7 @@ std::string where_tokens_lie(const PlanRow& row, int64_t context) {
     for (const std::string key : {"fine", "coarse"}) {
         const std::string layers = value_of(row.canonical, key);
         if (layers.empty()) continue;
-        text += "; layers " + layers + " with";
+        text += (layers.find('.') == std::string::npos ? "; layers " : "; layers and heads ") + layers + " with";
         for (const std::string& side : {"k_" + key, "v_" + key})
             if (const std::string format = value_of(row.canonical, side); !format.empty())
                 text.append(" ").append(side).append("=").append(format);
