@@ -9,13 +9,16 @@ listed as skipped; --rerun runs them, too.
 import argparse
 import concurrent.futures
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import parts
 from parts import say
 
 BUILD = parts.SOURCE / "build" / "test"
+MEMORY, MEMORY_NEEDED = Path("/dev/shm"), 1 << 30  # bytes; two tests at a time have a small part of it
 LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server",
                       "test-backend-ops", "test-llama-archs")
 
@@ -38,6 +41,12 @@ def arguments():
     return parser.parse_args()
 
 
+def folder_of_tests():
+    """Where a file that has to be on the disk is there at once; empty for the usual one."""
+    has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED
+    return MEMORY if has_room else ""
+
+
 def settings(options):
     """CMake's of a build with everything. What else is downloaded comes while llama.cpp is built."""
     releases = OTHER_RELEASES if options.full else OTHER_RELEASES[-1:]
@@ -57,6 +66,7 @@ def settings(options):
         "WINNOW_BUILD_BENCH": "ON",
         "WINNOW_QUICK_BUILD": "ON",
         "WINNOW_TEST_OPTIONS": "-O1",
+        "WINNOW_TEST_FOLDER": folder_of_tests(),
         "WINNOW_SYSTEM_TESTS": "ON",
         "WINNOW_FULL_SWEEPS": "ON" if options.full else "OFF",
         "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
