@@ -23,10 +23,14 @@ function(winnow_at_once target alone)
 endfunction()
 
 function(winnow_build_sooner)
-    winnow_optimise(-O0 mtmd cpp-httplib server-context llama-server-impl)
-    winnow_optimise(-O1 llama-common llama-bench-impl llama-completion-impl test-backend-ops test-llama-archs)
-    if(WINNOW_TEXT_ALONE) # no run is long
+    winnow_optimise(-O0 mtmd cpp-httplib server-context llama-server-impl llama-common llama-bench-impl
+                    llama-completion-impl test-backend-ops test-llama-archs)
+    # Of ggml-base what is C++; where values are computed it is C, or in ggml-cpu.
+    winnow_optimise(-O1 llama ggml ggml-base llama-perplexity-impl llama-quantize-impl)
+    if(WINNOW_TEXT_ALONE) # no run is long, and what is fast in ggml is written with intrinsics
         winnow_optimise(-O0 llama)
+        target_compile_options(ggml-base PRIVATE -O1)
+        target_compile_options(ggml-cpu PRIVATE -O1)
     endif()
     set(headers <algorithm> <functional> <map> <memory> <regex> <string> <thread> <unordered_map> <vector>)
     target_precompile_headers(llama PRIVATE ${headers})
@@ -39,5 +43,7 @@ function(winnow_build_sooner)
     winnow_at_once(mtmd "^[^/]+$")
     winnow_at_once(llama "^[^/]+$|models/gemma") # of which two have the same function in some releases
     winnow_at_once(llama-common "(^|/)json\\.cpp$")
+    winnow_at_once(server-context "(^|/)server-context\\.cpp$")
+    winnow_at_once(llama-server-impl "(^|/)server\\.cpp$")
 endfunction()
 cmake_language(DEFER DIRECTORY "${CMAKE_SOURCE_DIR}" CALL winnow_build_sooner)

@@ -9,13 +9,16 @@ listed as skipped; --rerun runs them, too.
 import argparse
 import concurrent.futures
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import parts
 from parts import say
 
 BUILD = parts.SOURCE / "build" / "test"
+MEMORY, MEMORY_NEEDED = Path("/dev/shm"), 1 << 30  # bytes; two tests at a time have a small part of it
 LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server",
                       "test-backend-ops", "test-llama-archs")
 
@@ -38,30 +41,39 @@ def arguments():
     return parser.parse_args()
 
 
+def folder_of_tests():
+    """Where a file that has to be on the disk is there at once; empty for the usual one."""
+    has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED
+    return MEMORY if has_room else ""
+
+
 def settings(options):
-    """CMake's of a build with everything. What else is downloaded comes while llama.cpp is built."""
+    """CMake's of a build with everything. What else is downloaded comes while llama.cpp is built, and its releases are
+    built at once, so that where one has a long last step, another one has others."""
     releases = OTHER_RELEASES if options.full else OTHER_RELEASES[-1:]
     source = parts.llama_cpp_source()
-    with concurrent.futures.ThreadPoolExecutor(1) as downloads:
+    with (concurrent.futures.ThreadPoolExecutor(1) as downloads,
+          concurrent.futures.ThreadPoolExecutor(2) as building):
         sources = [downloads.submit(parts.llama_cpp_source, release) for release in releases]
         ggml = downloads.submit(parts.ggml_releases, options.full)
         python, model, mlx, intel, oclgrind, ptxas = map(downloads.submit, (
             parts.llama_cpp_python, parts.model, parts.mlx_python, parts.intel_runtime, parts.oclgrind, parts.ptxas))
-        llama_cpp = parts.llama_cpp_build(*LLAMA_CPP_PROGRAMS)
-        builds = [f"{other.result()}={parts.llama_cpp_build('llama-simple', release=release)}"
-                  for release, other in zip(releases, sources)]
+        llama_cpp = building.submit(parts.llama_cpp_build, *LLAMA_CPP_PROGRAMS)
+        others = [building.submit(parts.llama_cpp_build, "llama-simple", release=release) for release in releases]
+        builds = [f"{other.result()}={build.result()}" for other, build in zip(sources, others)]
     icd, libraries = intel.result()
     return {
         "CMAKE_BUILD_TYPE": "Release",
         "WINNOW_BUILD_TESTS": "ON",
         "WINNOW_BUILD_BENCH": "ON",
         "WINNOW_QUICK_BUILD": "ON",
-        "WINNOW_TEST_OPTIONS": "-O1",
+        "WINNOW_TEST_OPTIONS": "-O1" if options.full else "-O0",
+        "WINNOW_TEST_FOLDER": folder_of_tests(),
         "WINNOW_SYSTEM_TESTS": "ON",
         "WINNOW_FULL_SWEEPS": "ON" if options.full else "OFF",
         "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
         "WINNOW_LLAMA_CPP_DIR": source,
-        "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp,
+        "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp.result(),
         "WINNOW_FURTHER_LLAMA_CPP_DIRS": ";".join(map(str, ggml.result()[1:])),
         "WINNOW_FURTHER_LLAMA_CPP_BUILD_DIRS": ";".join(builds),
         "WINNOW_LLAMA_CPP_PYTHON": python.result(),

@@ -7,7 +7,8 @@ option(WINNOW_QUICK_BUILD "Precompile headers, and compile sources some at a tim
 # winnow_quick_build(<target> [HEADERS <header>...] [REUSE_FROM <other target>] [ALONE <source>...]
 #                    [OPTIONS <option>...])
 # HEADERS: precompiled beside those of the standard library that nearly every file has. ALONE: compiled by itself, for a
-# name of an anonymous namespace that another source has, too. OPTIONS: further options of compilation.
+# name of an anonymous namespace that another source has, too. OPTIONS: further options of compilation of a release, as
+# -O0 where no run spends its time; with all cases everything is optimized as a release is.
 function(winnow_quick_build target)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "REUSE_FROM" "HEADERS;ALONE;OPTIONS")
     if(NOT WINNOW_QUICK_BUILD)
@@ -17,7 +18,12 @@ function(winnow_quick_build target)
     get_target_property(sources ${target} SOURCES)
     list(FILTER sources INCLUDE REGEX "\\.c$")
     set_source_files_properties(${arg_ALONE} ${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    target_compile_options(${target} PRIVATE ${arg_OPTIONS} -Wno-shadow) # of what another source has
+    target_compile_options(${target} PRIVATE -Wno-shadow) # of what another source has
+    if(NOT WINNOW_FULL_SWEEPS)
+        foreach(option IN LISTS arg_OPTIONS)
+            target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${option}>)
+        endforeach()
+    endif()
     # g++ 12 warns of what the library's own strings do where its headers come precompiled; elsewhere it does not.
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)

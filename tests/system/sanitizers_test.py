@@ -1,10 +1,12 @@
 """Builds the reference backend, its judges and the fuzz targets with clang, ASan and UBSan, and runs them.
 
 clang, because g++ 12 warns of the standard library's own regular expressions under ASan. With `all` everything is
-built, so that both compilers see every file, each by itself, so that an include that is missing is found. Without the
-checks of UBSan whose runtime only C++ programs have.
+built, so that both compilers see every file, each by itself, so that an include that is missing is found. In a sample
+OBJECTS, those of winnow-conformance with ; between, are linked as they were compiled without sanitizers: they watch the
+backend and all memory that is allocated, and what the suite does with its own is left to `all`. Without the checks of
+UBSan whose runtime only C++ programs have.
 
-    sanitizers_test.py SOURCE BUILD sample|all
+    sanitizers_test.py SOURCE BUILD sample|all OBJECTS
 """
 
 import os
@@ -48,14 +50,15 @@ def run(*command):
 
 
 def main():
-    source, build, extent = sys.argv[1:]
+    source, build, extent, objects = sys.argv[1:]
     is_sample = extent == "sample"
     flags = f"{'-O0' if is_sample else '-O1'} {FLAGS}"
     run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++",
         "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={flags}", f"-DCMAKE_CXX_FLAGS_DEBUG={flags}",
         "-DWINNOW_SANITIZE=address", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_FUZZ=ON",
         f"-DWINNOW_QUICK_BUILD={'ON' if is_sample else 'OFF'}", f"-DWINNOW_FUZZ_SECONDS={10 if is_sample else 3600}",
-        f"-DWINNOW_CONFORMANCE_CASES={20 if is_sample else ''}")
+        f"-DWINNOW_CONFORMANCE_CASES={20 if is_sample else ''}",
+        f"-DWINNOW_CONFORMANCE_OBJECTS={objects if is_sample else ''}")
     run("cmake", "--build", build, *(("--target", *TARGETS) if is_sample else ()))
     # Not abi.opencl: it unloads the driver with its threads, which LeakSanitizer does not survive.
     leave_out = ["-E", LONG] if is_sample else []

@@ -12,6 +12,7 @@ def parser(description):
     for option in ("--winnow", "--plugin", "--llama-cpp", "--model", "--text"):
         made.add_argument(option, type=Path, required=True)
     made.add_argument("--task-model", type=Path, required=True, help="a model that understands what it is asked")
+    made.add_argument("--all", action="store_true", help="all that otherwise a sample is taken of")
     return made
 
 
