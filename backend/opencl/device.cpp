@@ -21,7 +21,8 @@ public:
     explicit OpenClDevice(const DeviceRequest& request)
         : options_(parse_variants(request.variants)),
           runtime_(request, options_.copies, options_.optimizes, options_.params_in_memory,
-                   options_.slot_shape.empty() ? options_.shape : options_.slot_shape, options_.tuning),
+                   options_.slot_shape.empty() ? options_.shape : options_.slot_shape, options_.tuning,
+                   options_.quirks),
           sdpa_(runtime_, options_), slot_accumulate_(runtime_) {
         if (options_.copies_apart) runtime_.state().transfers.stand_apart();
     }
@@ -112,7 +113,8 @@ std::vector<winnow_device_info> enumerate() {
     for (const opencl::DeviceEntry& entry : opencl::list_devices()) {
         infos.push_back(entry.info);
         // Without a context nothing is probed; the shape follows from what the device says.
-        const std::string_view shape = opencl::kernel_shape(opencl::told_capabilities(entry));
+        const std::string_view shape =
+            opencl::kernel_shape(opencl::told_capabilities(entry, opencl::known_quirks_of(entry.info)));
         std::snprintf(infos.back().kernel_shape, sizeof infos.back().kernel_shape, "%.*s",
                       static_cast<int>(shape.size()), shape.data());
     }

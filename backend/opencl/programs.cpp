@@ -104,7 +104,8 @@ size_t Programs::Hash::operator()(const Name& name) const {
 
 Programs::Programs(WorkerQueues& workers, const Log& log, bool optimizes)
     : workers_(workers), log_(log), cache_(ProgramCache::default_directory()),
-      common_options_(common_options(workers, optimizes)), declares_builtins_(workers.is_pocl) {}
+      common_options_(common_options(workers, optimizes)), declares_builtins_(workers.quirks.has(Quirk::own_builtins)) {
+}
 
 Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;

@@ -144,7 +144,9 @@ std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
            ", slot_shape=" + values(&Variant::shape, on_slots) +
            ", subgroup=16|32|64, tensor=off|emulated, launches=1|2, splits=N (1 to 1024), host_memory=copy|apart, "
-           "optimize=off, params=value|memory, group_overhead=N (to 10^9), divided_work=N (to 10^12), groups=N (1 to "
+           "optimize=off, params=value|memory, quirks=" +
+           quirk_choices() +
+           " (several joined by +), group_overhead=N (to 10^9), divided_work=N (to 10^12), groups=N (1 to "
            "1024)";
 }
 
@@ -182,10 +184,13 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
         if (!forced.kernel.empty() || rows <= row.most_rows) return row;
     }
     if (too_small == nullptr) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "no kernel of " + std::string(operation) +
-                                                  (forced.kernel.empty() ? "" : " called " + forced.kernel) +
-                                                  (forced.shape.empty() ? "" : " of the shape " + forced.shape) +
-                                                  " runs on this device");
+        throw Error(
+            WINNOW_ERROR_UNSUPPORTED,
+            "no kernel of " + std::string(operation) + (forced.kernel.empty() ? "" : " called " + forced.kernel) +
+                (forced.shape.empty() ? "" : " of the shape " + forced.shape) + " runs on this device" +
+                (capabilities.quirks.are_any()
+                     ? ", whose driver has the quirks " + capabilities.quirks.names() + " (quirks= forces others)"
+                     : ""));
     }
     throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(too_small->entry_point) + " takes up to " +
                                               std::to_string(too_small->most_tokens) + " query tokens, given are " +
@@ -258,6 +263,8 @@ VariantOptions parse_variants(std::string_view text) {
             options.optimizes = false;
         } else if (key == "params" && (value == "value" || value == "memory")) {
             options.params_in_memory = value == "memory";
+        } else if (key == "quirks" && parse_quirks(value)) {
+            options.quirks = parse_quirks(value);
         } else {
             refuse(item);
         }

@@ -125,13 +125,13 @@ cl::CommandQueue make_queue(const WorkerQueue& worker, cl_command_queue_properti
     return queue;
 }
 
-WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory) {
+WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory,
+                                const std::optional<Quirks>& quirks) {
     WorkerQueues workers = choose_worker_queues(request);
     workers.is_hosts = request.cl_command_queue != nullptr;
-    workers.is_pocl = is_pocl(workers.entry);
+    workers.quirks = quirks_of(workers.entry.info, quirks, request.log);
     const auto most = device_value<size_t>(workers.front().device, CL_DEVICE_MAX_PARAMETER_SIZE);
-    const bool takes_few =
-        most < most_argument_bytes && !workers.is_pocl; // which takes more than the 1024 that it tells
+    const bool takes_few = most < most_argument_bytes && !workers.quirks.has(Quirk::argument_bytes);
     workers.has_params_in_memory = params_in_memory.value_or(takes_few);
     return workers;
 }
