@@ -48,11 +48,12 @@ struct Capabilities {
     uint32_t subgroup_sizes = 0;
     bool takes_ptx = false;        // its compiler takes the assembler of NVIDIA's GPUs, by which they exchange
     bool has_tensor_cores = false; // a subgroup multiplies small matrices in one instruction
-    bool attends_in_groups = true; // attention in groups of many work-items is right, as far as it was tested
     bool takes_barriers = true;    // its compiler copes with kernels of many work-items and many barriers
-    Quirks quirks;                 // of its driver, which what is above goes by, too: what a refusal names
-    bool zero_copy = false;        // host memory is used where it lies (probed)
-    bool single_launch = false;    // device-scope acquire/release atomics: the last group may combine
+    // Operations that groups of many work-items get wrong (self_test.hpp).
+    std::vector<std::string_view> wrong_in_groups;
+    Quirks quirks;              // of its driver, which what is above goes by, too: what a refusal names
+    bool zero_copy = false;     // host memory is used where it lies (probed)
+    bool single_launch = false; // device-scope acquire/release atomics: the last group may combine
 };
 
 enum class Access { read, write, read_write };

@@ -21,8 +21,7 @@ bool has_many_lanes(const Capabilities& device) { return device.type != WINNOW_D
 
 constexpr uint32_t workgroup_items = 128;
 bool has_workgroups(const Capabilities& device) {
-    return device.takes_barriers && device.attends_in_groups && device.max_group_size >= workgroup_items &&
-           device.local_memory_size >= 32 * 1024;
+    return device.takes_barriers && device.max_group_size >= workgroup_items && device.local_memory_size >= 32 * 1024;
 }
 bool has_subgroups(const Capabilities& device) { return device.subgroup_sizes != 0 && has_workgroups(device); }
 bool suits_subgroups(const Capabilities& device) { return has_many_lanes(device) && has_subgroups(device); }
@@ -37,6 +36,12 @@ bool has_page_groups(const Capabilities& device) {
     return has_slot_groups(device) && device.local_memory_size >= PAGE_GROUP_MEMORY;
 }
 bool suits_page_groups(const Capabilities& device) { return has_many_lanes(device) && has_page_groups(device); }
+
+// Whether the device gets it right, as far as that was tested.
+bool is_right(const Variant& row, const Capabilities& device) {
+    return row.group_size == 1 || std::find(device.wrong_in_groups.begin(), device.wrong_in_groups.end(),
+                                            row.operation) == device.wrong_in_groups.end();
+}
 
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
@@ -176,7 +181,8 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
     for (const Variant& row : list) {
         if (row.operation != operation || !row.runs_on(capabilities)) continue;
         if (!forced.kernel.empty() && row.forced_as != forced.kernel) continue;
-        if (is_shape_forced ? row.shape != forced.shape : !row.suits(capabilities)) continue;
+        if (is_shape_forced ? row.shape != forced.shape : !row.suits(capabilities) || !is_right(row, capabilities))
+            continue;
         if (tokens > row.most_tokens) {
             too_small = &row;
             continue;
@@ -222,7 +228,7 @@ Subgroups choose_subgroups(const Capabilities& capabilities, const VariantOption
 
 std::string_view kernel_shape(const Capabilities& capabilities) {
     for (const Variant& row : list)
-        if (row.suits(capabilities)) return row.shape;
+        if (row.suits(capabilities) && is_right(row, capabilities)) return row.shape;
     return "none";
 }
 

@@ -7,18 +7,6 @@
 namespace winnow::opencl {
 namespace {
 
-WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device, bool is_timed) {
-    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform),
-                                                0};
-    cl_int code = CL_SUCCESS;
-    WorkerQueue worker;
-    worker.device = device;
-    worker.context = cl::Context(clCreateContext(properties, 1, &device, nullptr, nullptr, &code));
-    check(code, "clCreateContext");
-    worker.queue = make_queue(worker, is_timed ? CL_QUEUE_PROFILING_ENABLE : 0);
-    return worker;
-}
-
 // Whether the device does its work in the thread that asks for it: a native kernel tells which thread it ran in.
 bool computes_in_calling_thread(const WorkerQueue& worker) {
     const auto can = device_value<cl_device_exec_capabilities>(worker.device, CL_DEVICE_EXECUTION_CAPABILITIES);
@@ -113,6 +101,18 @@ WorkerQueues choose_worker_queues(const DeviceRequest& request) {
 }
 
 } // namespace
+
+WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device, bool is_timed) {
+    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform),
+                                                0};
+    cl_int code = CL_SUCCESS;
+    WorkerQueue worker;
+    worker.device = device;
+    worker.context = cl::Context(clCreateContext(properties, 1, &device, nullptr, nullptr, &code));
+    check(code, "clCreateContext");
+    worker.queue = make_queue(worker, is_timed ? CL_QUEUE_PROFILING_ENABLE : 0);
+    return worker;
+}
 
 cl::CommandQueue make_queue(const WorkerQueue& worker, cl_command_queue_properties properties) {
     cl_int code = CL_SUCCESS;
