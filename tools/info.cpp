@@ -51,12 +51,19 @@ ordered_json describe(const winnow_device_info& info) {
     };
 }
 
+// What a context tells its log while it is made: how it reaches memory, quirks of its driver, what it was tested for.
+void note(void* notes, int32_t, const char* text) { static_cast<ordered_json*>(notes)->push_back(text); }
+
 // Opens the device and adds what only a context can tell.
 bool add_context(const winnow_api& api, const std::string& device, const InfoOptions& options, ordered_json& entry) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
     desc.device = device.c_str();
     desc.variants = options.variants.empty() ? nullptr : options.variants.c_str();
+    ordered_json notes = ordered_json::array();
+    desc.log = note;
+    desc.log_user_data = &notes;
+    desc.log_level = WINNOW_LOG_INFO;
     winnow_context* raw = nullptr;
     char message[4096] = "";
     const int32_t status = api.context_create(&desc, &raw, message, sizeof message);
@@ -68,6 +75,7 @@ bool add_context(const winnow_api& api, const std::string& device, const InfoOpt
     winnow_device_info info{};
     info.struct_size = sizeof info;
     if (api.context_info(raw, &info) == WINNOW_OK) entry.update(describe(info));
+    entry["notes"] = notes;
     entry["variants"] = ordered_json::array();
     for (const VariantAnswer& answer : ask_variants(api, raw)) {
         ordered_json row{{"operation", answer.operation}, {"shape", answer.shape}};
@@ -142,6 +150,7 @@ void print_device(const ordered_json& device, std::ostream& out) {
     out << '\n';
     if (device.contains("error")) out << "    cannot be used: " << device["error"].get<std::string>() << '\n';
     if (!device.contains("variants")) return;
+    for (const auto& text : device["notes"]) out << "    note: " << text.get<std::string>() << '\n';
     for (const auto& row : device["variants"]) {
         std::string shape = row["shape"].get<std::string>();
         shape.resize(std::max<size_t>(shape.size(), 54), ' ');

@@ -33,6 +33,16 @@ class Info(unittest.TestCase):
             for device in backend.get("devices", []):
                 self.assertIn(device["name"], text)
 
+    def test_what_a_context_says_of_its_driver_is_shown(self):
+        status, out, err = winnow("info", "--json", "--backend", "opencl", "--variants", "quirks=no_barriers")
+        self.assertEqual(status, 0, err)
+        _, text, _ = winnow("info", "--backend", "opencl", "--variants", "quirks=no_barriers")
+        (backend,) = json.loads(out)["backends"]
+        for device in backend["devices"]:
+            self.assertTrue(any("forced: no_barriers" in note for note in device["notes"]), device["notes"])
+            for note in device["notes"]:
+                self.assertIn("note: " + note, text)
+
     def test_missing_backend_is_an_error(self):
         status, out, _ = winnow("info", "--backend", "nonesuch")
         self.assertEqual(status, 1)

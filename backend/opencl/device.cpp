@@ -2,13 +2,15 @@
 #include "device/device.hpp"
 
 #include <cstdio>
+#include <utility>
 
 #include "device/slots.hpp"
 #include "opencl/launch.hpp"
 #include "opencl/launchers.hpp"
 #include "opencl/platform.hpp"
-#include "opencl/runtime.hpp"
+#include "opencl/runtime_state.hpp"
 #include "opencl/sdpa.hpp"
+#include "opencl/self_test.hpp"
 #include "opencl/slot_accumulate.hpp"
 #include "opencl/variants.hpp"
 
@@ -18,13 +20,18 @@ namespace {
 
 class OpenClDevice final : public Device {
 public:
-    explicit OpenClDevice(const DeviceRequest& request)
+    // make_for_test: a device on which the self-test runs its cases; null: this one is such a device.
+    OpenClDevice(const DeviceRequest& request, SelfTest::MakeDevice make_for_test)
         : options_(parse_variants(request.variants)),
           runtime_(request, options_.copies, options_.optimizes, options_.params_in_memory,
-                   options_.slot_shape.empty() ? options_.shape : options_.slot_shape, options_.tuning),
-          sdpa_(runtime_, options_), slot_accumulate_(runtime_) {
+                   options_.slot_shape.empty() ? options_.shape : options_.slot_shape, options_.tuning,
+                   options_.quirks),
+          self_test_(runtime_.state(), options_, std::move(make_for_test)), sdpa_(runtime_, options_),
+          slot_accumulate_(runtime_) {
         if (options_.copies_apart) runtime_.state().transfers.stand_apart();
+        self_test_.test_attention();
     }
+    void go_by(const Capabilities& capabilities) { runtime_.state().capabilities = capabilities; }
 
     void info(winnow_device_info& out) const override {
         runtime_.info(out);
@@ -48,35 +55,70 @@ public:
     std::string validate(const KvAppend& args) const override { return opencl::validate(runtime_, args); }
     std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override { return sdpa_.launch(args, want_event); }
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
+        self_test_.test_before("kv_append");
         return opencl::launch(runtime_, args, want_event);
     }
     std::string validate(const KvRequantize& args) const override { return opencl::validate(runtime_, args); }
     std::string validate(const KvDequantize& args) const override { return opencl::validate(runtime_, args); }
     std::string validate(const Hadamard& args) const override { return opencl::validate(runtime_, args); }
     std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) override {
+        self_test_.test_before("kv_requantize");
         return opencl::launch(runtime_, args, want_event);
     }
     std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override {
+        self_test_.test_before("kv_dequantize");
         return opencl::launch(runtime_, args, want_event);
     }
     std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
+        self_test_.test_before("hadamard");
         return opencl::launch(runtime_, args, want_event);
     }
 
     void validate(const SlotAttention& args) const override { sdpa_.validate(args); }
     void launch(const SlotAttention& args) override { sdpa_.launch(args); }
     int64_t carried_floats(int64_t v_head_size) const override { return carried_floats_of(v_head_size); }
-    void launch(const SlotAppend& args) override { opencl::launch(runtime_, slot_append_, args); }
-    void launch(const SlotAccumulate& args) override { slot_accumulate_.launch(args); }
-    void launch(const SlotScores& args) override { opencl::launch(runtime_, args); }
-    void launch(const SlotEvict& args) override { opencl::launch(runtime_, slot_evict_, args); }
-    void launch(const SlotEdit& args) override { opencl::launch(runtime_, args); }
-    void launch(const SlotCompact& args) override { opencl::launch(runtime_, args); }
-    void launch(const SlotCopy& args) override { opencl::launch(runtime_, args); }
-    void launch(const SlotZero& args) override { opencl::launch(runtime_, args); }
-    void launch(const PageSign& args) override { opencl::launch(runtime_, args); }
-    void launch(const PagePick& args) override { opencl::launch(runtime_, args); }
+    void launch(const SlotAppend& args) override {
+        self_test_.test_before("slot_append");
+        opencl::launch(runtime_, slot_append_, args);
+    }
+    void launch(const SlotAccumulate& args) override {
+        self_test_.test_before("slot_accumulate");
+        slot_accumulate_.launch(args);
+    }
+    void launch(const SlotScores& args) override {
+        self_test_.test_before("slot_scores");
+        opencl::launch(runtime_, args);
+    }
+    void launch(const SlotEvict& args) override {
+        self_test_.test_before("slot_evict");
+        opencl::launch(runtime_, slot_evict_, args);
+    }
+    void launch(const SlotEdit& args) override {
+        self_test_.test_before("slot_edit");
+        opencl::launch(runtime_, args);
+    }
+    void launch(const SlotCompact& args) override {
+        self_test_.test_before("slot_compact");
+        opencl::launch(runtime_, args);
+    }
+    void launch(const SlotCopy& args) override {
+        self_test_.test_before("slot_copy");
+        opencl::launch(runtime_, args);
+    }
+    void launch(const SlotZero& args) override {
+        self_test_.test_before("slot_zero");
+        opencl::launch(runtime_, args);
+    }
+    void launch(const PageSign& args) override {
+        self_test_.test_before("page_sign");
+        opencl::launch(runtime_, args);
+    }
+    void launch(const PagePick& args) override {
+        self_test_.test_before("page_pick");
+        opencl::launch(runtime_, args);
+    }
     void step(const SlotStep& args) override {
+        if (args.append) self_test_.test_before("slot_append");
         if (!sdpa_.step(args, slot_append_)) Device::step(args);
     }
 
@@ -95,10 +137,25 @@ public:
 private:
     const VariantOptions options_; // read first: a mistake in it costs no context
     Runtime runtime_;
+    SelfTest self_test_;
     SdpaLauncher sdpa_;
     SlotAccumulateLauncher slot_accumulate_;
     SegmentKernel slot_append_{"slot_append"}, slot_evict_{"slot_evict"};
 };
+
+// The device of a context once more, with the same variants forced.
+std::unique_ptr<Device> make_for_test(const RuntimeState& state, const std::string& variants) {
+    const WorkerQueue worker = make_worker_queue(state.workers.entry.platform, state.workers.front().device);
+    DeviceRequest request;
+    request.cl_context = worker.context();
+    request.cl_device_id = worker.device;
+    request.cl_command_queue = worker.queue();
+    request.variants = variants;
+    request.log = [](int32_t, const std::string&) {};
+    auto device = std::make_unique<OpenClDevice>(request, nullptr);
+    device->go_by(state.capabilities);
+    return device;
+}
 
 } // namespace
 } // namespace opencl
@@ -112,14 +169,20 @@ std::vector<winnow_device_info> enumerate() {
     for (const opencl::DeviceEntry& entry : opencl::list_devices()) {
         infos.push_back(entry.info);
         // Without a context nothing is probed; the shape follows from what the device says.
-        const std::string_view shape = opencl::kernel_shape(opencl::told_capabilities(entry));
+        const std::string_view shape =
+            opencl::kernel_shape(opencl::told_capabilities(entry, opencl::known_quirks_of(entry.info)));
         std::snprintf(infos.back().kernel_shape, sizeof infos.back().kernel_shape, "%.*s",
                       static_cast<int>(shape.size()), shape.data());
     }
     return infos;
 }
 
-std::unique_ptr<Device> create(const DeviceRequest& request) { return std::make_unique<opencl::OpenClDevice>(request); }
+std::unique_ptr<Device> create(const DeviceRequest& request) {
+    return std::make_unique<opencl::OpenClDevice>(request,
+                                                  [variants = request.variants](const opencl::RuntimeState& state) {
+                                                      return opencl::make_for_test(state, variants);
+                                                  });
+}
 
 } // namespace backend
 } // namespace winnow

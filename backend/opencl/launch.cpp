@@ -81,7 +81,7 @@ void enqueue(const WorkerQueues& workers, size_t worker, cl_command_queue queue,
 
 // The groups that one launch may have at most; larger grids are cut.
 size_t most_groups(const WorkerQueues& workers, const Grid& grid) {
-    if (!workers.is_pocl) return grid.groups[0];
+    if (!workers.quirks.has(Quirk::warm_up)) return grid.groups[0];
     return std::max<size_t>(1, warm_up_width / grid.group_size[0]);
 }
 
@@ -126,7 +126,7 @@ void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& gr
     const size_t parts = std::min({groups, workers * parts_per_queue, std::max(workers, useful)});
     const size_t groups_per_part = std::min((groups + parts - 1) / parts, most_groups(state.workers, grid));
     const size_t used = std::min(workers, parts);
-    for (size_t worker = 0; state.workers.is_pocl && worker < used; ++worker)
+    for (size_t worker = 0; state.workers.quirks.has(Quirk::warm_up) && worker < used; ++worker)
         warm_up(state.workers, worker, arguments, grid);
     Division division{state.workers, arguments, grid, groups_per_part};
     has_begun = true;
@@ -136,7 +136,7 @@ void run_divided(RuntimeState& state, const Arguments& arguments, const Grid& gr
 }
 
 void run_on_first_queue(RuntimeState& state, const Arguments& arguments, const Grid& grid, bool& has_begun) {
-    if (state.workers.is_pocl) warm_up(state.workers, 0, arguments, grid);
+    if (state.workers.quirks.has(Quirk::warm_up)) warm_up(state.workers, 0, arguments, grid);
     const size_t groups = grid.groups[0];
     const size_t most = most_groups(state.workers, grid);
     const cl_command_queue queue = state.workers.front().queue();

@@ -143,10 +143,6 @@ std::string platform_text(cl_platform_id platform, cl_platform_info what) {
     return queried_text(clGetPlatformInfo, "clGetPlatformInfo", platform, what);
 }
 
-bool is_pocl(const DeviceEntry& entry) {
-    return platform_text(entry.platform, CL_PLATFORM_NAME) == "Portable Computing Language";
-}
-
 int device_version(cl_device_id device) {
     int major = 1;
     int minor = 0;

@@ -22,7 +22,6 @@ struct DeviceEntry {
     winnow_device_info info{};         // all but capabilities that need a context
     bool is_multiple() const { return devices.size() > 1; }
 };
-bool is_pocl(const DeviceEntry& entry);
 
 // In the order of their numbers: platforms as the ICD loader lists them; within one, single-core CPU devices last, so
 // that the first device is one that uses the whole CPU by itself. A platform that fails is left out with a warning, so

@@ -72,23 +72,24 @@ void find_subgroups(Capabilities& found, cl_device_id device) {
 
 } // namespace
 
-Capabilities told_capabilities(const DeviceEntry& entry) {
+Capabilities told_capabilities(const DeviceEntry& entry, const Quirks& quirks) {
     Capabilities found;
     found.type = entry.info.type;
     found.compute_units = entry.info.compute_units;
     found.max_allocation_size = entry.info.max_allocation_size;
     found.local_memory_size = device_value<cl_ulong>(entry.devices.front(), CL_DEVICE_LOCAL_MEM_SIZE);
     found.max_group_size = device_value<size_t>(entry.devices.front(), CL_DEVICE_MAX_WORK_GROUP_SIZE);
-    // PoCL 3.1 takes minutes for such a kernel, or crashes in LLVM (InstCombine), or its results are wrong without
-    // optimization. It needs none: its work-items are a loop.
-    found.takes_barriers = !is_pocl(entry);
+    found.quirks = quirks;
+    found.takes_barriers = !quirks.has(Quirk::no_barriers);
     find_subgroups(found, entry.devices.front());
+    if (quirks.has(Quirk::no_subgroups)) found.subgroup_sizes = 0;
+    if (quirks.has(Quirk::no_tensor)) found.has_tensor_cores = false;
     found.single_launch = (entry.info.capabilities & WINNOW_CAPABILITY_SINGLE_LAUNCH) != 0;
     return found;
 }
 
 Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool copies) {
-    Capabilities found = told_capabilities(workers.entry);
+    Capabilities found = told_capabilities(workers.entry, workers.quirks);
     if (workers.entry.is_multiple()) found.compute_units = static_cast<uint32_t>(workers.all.size());
     found.zero_copy = !copies && reaches_host_memory(workers, programs);
     return found;

@@ -104,7 +104,8 @@ size_t Programs::Hash::operator()(const Name& name) const {
 
 Programs::Programs(WorkerQueues& workers, const Log& log, bool optimizes)
     : workers_(workers), log_(log), cache_(ProgramCache::default_directory()),
-      common_options_(common_options(workers, optimizes)), declares_builtins_(workers.is_pocl) {}
+      common_options_(common_options(workers, optimizes)), declares_builtins_(workers.quirks.has(Quirk::own_builtins)) {
+}
 
 Kernel& Programs::kernel(std::string_view file, std::string_view name, std::string_view options) {
     if (const auto found = kernels_.find(Name{file, name, options}); found != kernels_.end()) return *found->second;
@@ -149,15 +150,19 @@ const Programs::Program& Programs::program(const Name& name, std::string_view so
     return programs_.emplace(std::move(key), std::move(made)).first->second;
 }
 
+ProgramKey Programs::key_of(std::string_view source_hash, const std::string& options) const {
+    const cl_device_id device = workers_.front().device;
+    const cl_platform_id platform = workers_.entry.platform;
+    return {std::string(source_hash), options,
+            device_text(device, CL_DEVICE_NAME) + " / " + device_text(device, CL_DEVICE_VERSION),
+            device_text(device, CL_DRIVER_VERSION),
+            platform_text(platform, CL_PLATFORM_NAME) + " / " + platform_text(platform, CL_PLATFORM_VERSION)};
+}
+
 Programs::Program Programs::make_program(std::string_view file, std::string_view source, std::string_view source_hash,
                                          const std::string& options) {
     const cl_device_id device = workers_.front().device;
-    const cl_platform_id platform = workers_.entry.platform;
-    const ProgramKey key{std::string(source_hash), options,
-                         device_text(device, CL_DEVICE_NAME) + " / " + device_text(device, CL_DEVICE_VERSION),
-                         device_text(device, CL_DRIVER_VERSION),
-                         platform_text(platform, CL_PLATFORM_NAME) + " / " +
-                             platform_text(platform, CL_PLATFORM_VERSION)};
+    const ProgramKey key = key_of(source_hash, options);
     const auto start = std::chrono::steady_clock::now();
     Program program;
     // The host's log callback may do anything, so it is called without the lock that all contexts share.

@@ -48,6 +48,11 @@ public:
     Kernel& kernel_of_source(std::string_view file, std::string_view source, std::string_view name,
                              std::string_view options);
 
+    // By what a program of this source and all these options is kept, and where; what is found out of it is, too.
+    ProgramKey key_of(std::string_view source_hash, const std::string& options) const;
+    const ProgramCache& cache() const { return cache_; }
+    const std::string& options_of_all() const { return common_options_; }
+
     // Whether there are kernels that were made since the last call, so that the driver's compiler was at work.
     bool take_has_made_kernels() { return std::exchange(has_made_kernels_, false); }
 

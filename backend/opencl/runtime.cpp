@@ -10,9 +10,10 @@
 namespace winnow::opencl {
 
 RuntimeState::RuntimeState(const DeviceRequest& request, bool copies, bool optimizes,
-                           std::optional<bool> params_in_memory, const TuningChanges& tuning_changes)
+                           std::optional<bool> params_in_memory, const TuningChanges& tuning_changes,
+                           const std::optional<Quirks>& quirks)
     : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
-      workers(open_worker_queues(request, params_in_memory)), programs(workers, log, optimizes), times(request),
+      workers(open_worker_queues(request, params_in_memory, quirks)), programs(workers, log, optimizes), times(request),
       capabilities(probe_capabilities(workers, programs, copies)),
       tuning(tuning_of(workers.entry.info, tuning_changes, log)), imports(workers) {
     if (!capabilities.zero_copy && workers.is_divided()) { // memory that is copied is of one queue
@@ -62,8 +63,8 @@ void RuntimeState::retire_scratch() {
 }
 
 Runtime::Runtime(const DeviceRequest& request, bool copies, bool optimizes, std::optional<bool> params_in_memory,
-                 std::string slot_shape, const TuningChanges& tuning)
-    : state_(std::make_unique<RuntimeState>(request, copies, optimizes, params_in_memory, tuning)),
+                 std::string slot_shape, const TuningChanges& tuning, const std::optional<Quirks>& quirks)
+    : state_(std::make_unique<RuntimeState>(request, copies, optimizes, params_in_memory, tuning, quirks)),
       slot_shape_(std::move(slot_shape)) {
     state_->owner = this;
 }

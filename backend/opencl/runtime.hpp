@@ -32,6 +32,7 @@
 
 #include "device/device.hpp"
 #include "opencl/cl.hpp"
+#include "opencl/quirks.hpp"
 #include "opencl/tuning.hpp"
 
 namespace winnow::opencl {
@@ -47,10 +48,12 @@ struct Capabilities {
     uint32_t subgroup_sizes = 0;
     bool takes_ptx = false;        // its compiler takes the assembler of NVIDIA's GPUs, by which they exchange
     bool has_tensor_cores = false; // a subgroup multiplies small matrices in one instruction
-    bool attends_in_groups = true; // attention in groups of many work-items is right, as far as it was tested
     bool takes_barriers = true;    // its compiler copes with kernels of many work-items and many barriers
-    bool zero_copy = false;        // host memory is used where it lies (probed)
-    bool single_launch = false;    // device-scope acquire/release atomics: the last group may combine
+    // Operations that groups of many work-items get wrong (self_test.hpp).
+    std::vector<std::string_view> wrong_in_groups;
+    Quirks quirks;              // of its driver, which what is above goes by, too: what a refusal names
+    bool zero_copy = false;     // host memory is used where it lies (probed)
+    bool single_launch = false; // device-scope acquire/release atomics: the last group may combine
 };
 
 enum class Access { read, write, read_write };
@@ -117,11 +120,11 @@ public:
     // Chooses the device (or takes the host's objects), probes it and makes the queues. With `copies` host memory is
     // copied, whatever the probe would find; without `optimizes` the driver's compiler does not;
     // params_in_memory: whether kernels get their parameters so, where it is said whatever the device takes by value;
-    // slot_shape: that of the operations on slots, pages and rows, where it is forced; tuning: what of it is. Throws
-    // NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+    // slot_shape: that of the operations on slots, pages and rows, where it is forced; tuning: what of it is; quirks:
+    // where they are. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
     explicit Runtime(const DeviceRequest& request, bool copies = false, bool optimizes = true,
                      std::optional<bool> params_in_memory = {}, std::string slot_shape = {},
-                     const TuningChanges& tuning = {});
+                     const TuningChanges& tuning = {}, const std::optional<Quirks>& quirks = {});
     ~Runtime();
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;

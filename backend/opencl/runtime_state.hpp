@@ -18,7 +18,8 @@ namespace winnow::opencl {
 
 struct RuntimeState {
     explicit RuntimeState(const DeviceRequest& request, bool copies = false, bool optimizes = true,
-                          std::optional<bool> params_in_memory = {}, const TuningChanges& tuning_changes = {});
+                          std::optional<bool> params_in_memory = {}, const TuningChanges& tuning_changes = {},
+                          const std::optional<Quirks>& quirks = {});
     ~RuntimeState();
 
     // Launches what is deferred.
@@ -62,8 +63,8 @@ struct RuntimeState {
     uint64_t host_copies = 0;
 };
 
-// What a device says of itself, without a context.
-Capabilities told_capabilities(const DeviceEntry& entry);
+// What a device says of itself, without a context, but for what the quirks say.
+Capabilities told_capabilities(const DeviceEntry& entry, const Quirks& quirks);
 
 // What was found out about the device, by queries and, for zero_copy, by a probe: a kernel that works on host memory.
 // With `copies` nothing is tried, and zero_copy is false.

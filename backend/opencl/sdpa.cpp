@@ -8,7 +8,6 @@
 #include "opencl/launchers.hpp"
 #include "opencl/runtime_state.hpp"
 #include "opencl/sdpa_step.hpp"
-#include "opencl/self_test.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -102,18 +101,6 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
                                                   std::string(variant.shape));
     kernel.subgroups.multiplies = kernel.subgroups.multiplies && multiplies_some(kernel);
     return kernel;
-}
-
-SdpaLauncher::SdpaLauncher(Runtime& runtime, const VariantOptions& options) : runtime_(runtime), options_(options) {
-    RuntimeState& state = runtime.state();
-    if (state.workers.is_hosts) return;
-    const uint64_t launches = state.launches, host_copies = state.host_copies; // a host counts its own
-    leave_out_wrong_shapes(state.capabilities, options, state.log, [&](const Sdpa& args) {
-        launch(args, false);
-        runtime_.finish();
-    });
-    state.launches = launches;
-    state.host_copies = host_copies;
 }
 
 std::string SdpaLauncher::validate(const Sdpa& args) const {

@@ -11,9 +11,8 @@ namespace winnow::opencl {
 
 class SdpaLauncher {
 public:
-    // Runtime and options outlive the launcher. Tests the shape that the device gets (self_test.hpp), unless the queue
-    // is the host's, which may be waiting for something that comes after this call.
-    SdpaLauncher(Runtime& runtime, const VariantOptions& options);
+    // Runtime and options outlive the launcher.
+    SdpaLauncher(Runtime& runtime, const VariantOptions& options) : runtime_(runtime), options_(options) {}
 
     // The name of the variant that would run; throws UNSUPPORTED with the reason. No side effect.
     std::string validate(const Sdpa& args) const;

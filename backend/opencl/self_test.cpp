@@ -1,157 +1,118 @@
-// A small attention, and what it has to be.
+// When an operation is tested, and what becomes of the result.
 #include "opencl/self_test.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
+#include <chrono>
 #include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <vector>
+#include <optional>
+#include <utility>
 
-#include "opencl/runtime.hpp"
+#include "opencl/kernel_sources.hpp"
+#include "opencl/runtime_state.hpp"
+#include "opencl/self_test_cases.hpp"
 #include "opencl/variants.hpp"
 
 namespace winnow::opencl {
 namespace {
 
-constexpr int64_t heads = 4, keys = 200, size = 64; // a tile that is not full, and several splits
-constexpr float scale = 0.125f;
+constexpr std::string_view right = "right";
+constexpr std::string_view cases_version = "1"; // another one where cases are others
 
-// Numbers that f16 has whole.
-struct Half {
-    float number;
-    uint16_t bits;
-};
-constexpr std::array<Half, 8> halves{{{0.0f, 0},
-                                      {0.125f, 0x3000},
-                                      {0.25f, 0x3400},
-                                      {0.5f, 0x3800},
-                                      {0.75f, 0x3a00},
-                                      {1.0f, 0x3c00},
-                                      {1.5f, 0x3e00},
-                                      {2.0f, 0x4000}}};
-
-class Numbers {
-public:
-    Half draw() {
-        state_ = state_ * 1664525u + 1013904223u;
-        Half half = halves[state_ >> 28 & 7];
-        if ((state_ >> 31) != 0) half = {-half.number, static_cast<uint16_t>(half.bits | 0x8000)};
-        return half;
-    }
-
-private:
-    uint32_t state_ = 1;
-};
-
-struct alignas(64) Row {
-    std::array<uint16_t, size> bits;
-};
-
-struct Problem {
-    std::vector<float> q, k, v, out;
-    std::vector<Row> stored_k, stored_v;
-
-    Problem() : q(heads * size), k(keys * size), v(keys * size), out(heads * size), stored_k(keys), stored_v(keys) {
-        Numbers numbers;
-        for (float& x : q) x = numbers.draw().number * 2.3f;
-        for (int64_t i = 0; i < keys * size; ++i) {
-            const Half of_k = numbers.draw(), of_v = numbers.draw();
-            k[i] = of_k.number;
-            v[i] = of_v.number;
-            stored_k[i / size].bits[i % size] = of_k.bits;
-            stored_v[i / size].bits[i % size] = of_v.bits;
-        }
-    }
-};
-
-Tensor tensor(Type type, void* data, std::array<int64_t, 4> shape, int64_t element_bytes) {
-    Tensor made;
-    made.type = type;
-    made.data = static_cast<std::byte*>(data);
-    made.shape = shape;
-    const int64_t row = shape[3] * element_bytes;
-    made.stride = {row * shape[2] * shape[1], row * shape[2], row, element_bytes};
-    return made;
+ProgramKey key_of(const Programs& programs, const Variant& variant, const std::string& way) {
+    const auto sources = kernel_sources();
+    const auto source = std::find_if(sources.begin(), sources.end(),
+                                     [&](const KernelSource& each) { return each.name == variant.file; });
+    std::string options = programs.options_of_all();
+    options.append(" self-test ").append(cases_version).append(": ").append(way);
+    return programs.key_of(source->hash, options);
 }
 
-// Element e of head h.
-double expected(const Problem& problem, int64_t h, int64_t e) {
-    std::array<double, keys> logits{};
-    for (int64_t key = 0; key < keys; ++key)
-        for (int64_t i = 0; i < size; ++i)
-            logits[key] += static_cast<double>(problem.q[h * size + i]) * problem.k[key * size + i] * scale;
-    const double most = *std::max_element(logits.begin(), logits.end());
-    double sum = 0, value = 0;
-    for (int64_t key = 0; key < keys; ++key) {
-        const double weight = std::exp(logits[key] - most);
-        sum += weight;
-        value += weight * problem.v[key * size + e];
-    }
-    return value / sum;
+std::vector<std::byte> bytes_of(std::string_view text) {
+    const auto* const first = reinterpret_cast<const std::byte*>(text.data());
+    return {first, first + text.size()};
 }
 
-// v_threshold: more than 0, which products of small matrices leave to others, passes over nothing here.
-std::string test_with(Problem& problem, float v_threshold, const Attend& attend) {
-    std::fill(problem.out.begin(), problem.out.end(), std::numeric_limits<float>::quiet_NaN());
-    Sdpa args;
-    args.q = tensor(Type::f32, problem.q.data(), {1, heads, 1, size}, sizeof(float));
-    args.k = tensor(Type::f16, problem.stored_k.data(), {1, 1, keys, size}, sizeof(uint16_t));
-    args.v = tensor(Type::f16, problem.stored_v.data(), {1, 1, keys, size}, sizeof(uint16_t));
-    args.out = tensor(Type::f32, problem.out.data(), {1, heads, 1, size}, sizeof(float));
-    args.scale = scale;
-    args.v_threshold = v_threshold;
-    attend(args);
-    for (int64_t h = 0; h < heads; ++h)
-        for (int64_t e = 0; e < size; ++e) {
-            const double right = expected(problem, h, e), found = problem.out[h * size + e];
-            if (std::abs(found - right) < 1e-4) continue; // values are up to 2
-            return "element " + std::to_string(e) + " of head " + std::to_string(h) + " is " + std::to_string(found) +
-                   ", and should be " + std::to_string(right);
-        }
-    return {};
+std::string text_of(const std::vector<std::byte>& bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Says nothing of a kernel: what is lacking, or does not exist.
+bool is_about_something_else(const Error& error) {
+    return error.status() == WINNOW_ERROR_UNSUPPORTED || error.status() == WINNOW_ERROR_OUT_OF_MEMORY;
 }
 
 } // namespace
 
-std::string test_attention(const Attend& attend) {
-    Problem problem;
-    try {
-        for (const float v_threshold : {0.0f, 1e-30f})
-            if (std::string wrong = test_with(problem, v_threshold, attend); !wrong.empty()) return wrong;
-    } catch (const Error& error) {
-        // What was forced or is not there says nothing of the kernel.
-        if (error.status() == WINNOW_ERROR_UNSUPPORTED || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) throw;
-        return error.what();
+SelfTest::SelfTest(RuntimeState& state, const VariantOptions& forced, MakeDevice make)
+    : state_(state), forced_(forced), make_(std::move(make)) {}
+
+std::string SelfTest::wrong_with(const Variant& variant, const std::string& way, std::string (*run)(Device&)) const {
+    const ProgramKey key = key_of(state_.programs, variant, way);
+    const ProgramCache& cache = state_.programs.cache();
+    if (const std::optional<std::vector<std::byte>> kept = cache.load(key)) {
+        std::string found = text_of(*kept);
+        return found == right ? std::string() : found + " (when it was tested)";
     }
-    return {};
+    const auto start = std::chrono::steady_clock::now();
+    std::unique_ptr<Device> device;
+    std::string wrong;
+    try {
+        device = make_(state_);
+        wrong = run(*device);
+    } catch (const Error& error) {
+        if (device != nullptr && !is_about_something_else(error)) return error.what(); // which may pass: it is not kept
+        state_.log(WINNOW_LOG_INFO, "self-test: " + way + " could not be tested, and is used: " + error.what());
+        return {};
+    }
+    const auto spent = std::chrono::steady_clock::now() - start;
+    cache.store(key, bytes_of(wrong.empty() ? right : wrong));
+    if (wrong.empty())
+        state_.log(WINNOW_LOG_INFO,
+                   "self-test: " + way + " is right, which took " +
+                       std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(spent).count()) + " ms");
+    return wrong;
 }
 
-void leave_out_wrong_shapes(Capabilities& capabilities, const VariantOptions& forced, const Log& log,
-                            const Attend& attend) {
-    const bool is_forced = !forced.shape.empty() || !forced.kernel.empty() || !forced.tensor.empty() ||
-                           forced.subgroup != 0 || forced.launches != 0 || forced.splits != 0;
-    if (is_forced) return;
+void SelfTest::test_attention() {
+    const bool is_forced = !forced_.shape.empty() || !forced_.kernel.empty() || !forced_.tensor.empty() ||
+                           forced_.subgroup != 0 || forced_.launches != 0 || forced_.splits != 0;
+    if (make_ == nullptr || is_forced) return;
+    Capabilities& capabilities = state_.capabilities;
     for (;;) {
-        const Variant& variant = choose_variant("sdpa", capabilities, forced, 1, heads);
+        const Variant& variant = choose_variant("sdpa", capabilities, forced_, 1, 1);
         if (variant.shape == "cpu") return;
-        const std::string wrong = test_attention(attend);
+        const bool has_subgroups = variant.shape == "subgroup";
+        const bool multiplies = has_subgroups && choose_subgroups(capabilities, forced_).multiplies;
+        const std::string way = multiplies ? "tensor cores" : "the shape " + std::string(variant.shape);
+        const std::string wrong = wrong_with(variant, "attention with " + way, opencl::test_attention);
         if (wrong.empty()) return;
-        std::string what(variant.shape);
-        if (variant.shape == "subgroup" && capabilities.has_tensor_cores) {
-            what = "tensor cores";
+        if (multiplies)
             capabilities.has_tensor_cores = false;
-        } else if (variant.shape == "subgroup") {
+        else if (has_subgroups)
             capabilities.subgroup_sizes = 0;
-        } else {
-            capabilities.attends_in_groups = false;
-        }
+        else
+            capabilities.wrong_in_groups.push_back(variant.operation);
         std::string warning = "this driver gets attention wrong with ";
-        warning.append(what).append(", which is not used for it: ").append(wrong);
-        log(WINNOW_LOG_WARNING, warning);
+        warning.append(way).append(", which is not used for it: ").append(wrong);
+        state_.log(WINNOW_LOG_WARNING, warning);
     }
+}
+
+void SelfTest::test_before(std::string_view operation) {
+    const bool is_forced = !forced_.shape.empty() || !forced_.slot_shape.empty();
+    if (make_ == nullptr || is_forced || std::find(tested_.begin(), tested_.end(), operation) != tested_.end()) return;
+    tested_.push_back(operation);
+    const Variant& variant = choose_variant(operation, state_.capabilities, {}, 0, 0);
+    if (variant.shape == "cpu") return;
+    const auto cases = operation_cases();
+    const auto its = std::find_if(cases.begin(), cases.end(),
+                                  [&](const OperationCase& each) { return each.operation == operation; });
+    if (its == cases.end()) throw Error(WINNOW_ERROR_INTERNAL, "there is no self-test of " + std::string(operation));
+    const std::string way = std::string(operation) + " with the shape " + std::string(variant.shape);
+    const std::string wrong = wrong_with(variant, way, its->run);
+    if (wrong.empty()) return;
+    state_.capabilities.wrong_in_groups.push_back(variant.operation);
+    state_.log(WINNOW_LOG_WARNING, "this driver gets " + way + " wrong, which is not used for it: " + wrong);
 }
 
 } // namespace winnow::opencl

@@ -1,28 +1,50 @@
-// Whether attention comes out right where kernels are more than plain OpenCL C (subgroups, tensor cores, groups of many
-// work-items): a small case against arithmetic of the host, when a context is made. A driver that compiles such a
-// kernel wrong, or not at all, gets the next shape, and the log says so.
+// Whether kernels come out right where they are more than plain OpenCL C, in groups of many work-items, with subgroups
+// or tensor cores: one small case of an operation against arithmetic of the host, before it is first used on a device.
+// What was found is kept beside the compiled programs, by kernel, device and driver. A driver that compiles a kernel
+// wrong, or not at all, gets the next variant, and the log says so.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "device/device.hpp"
 
 namespace winnow::opencl {
 
-struct Capabilities;
+struct RuntimeState;
+struct Variant;
 struct VariantOptions;
 
-// Enqueues an attention over host memory and waits for it. Throws what fails.
-using Attend = std::function<void(const Sdpa&)>;
+class SelfTest {
+public:
+    // The same device with a context and a queue of its own, since a host's queue may be waiting for something that
+    // comes after this call, and since a driver may give up a context in which a kernel fails. It goes by these
+    // capabilities, and tests nothing.
+    using MakeDevice = std::function<std::unique_ptr<Device>(const RuntimeState&)>;
 
-// What is wrong with an attention of one token over keys and values in f16; empty: nothing. Throws what attend throws
-// of UNSUPPORTED and OUT_OF_MEMORY.
-std::string test_attention(const Attend& attend);
+    // State and options outlive the test. Without make nothing is tested.
+    SelfTest(RuntimeState& state, const VariantOptions& forced, MakeDevice make);
 
-// Takes away what makes a device's shape one that comes out wrong, until one is right or the shape is "cpu", which has
-// nothing after it. What is forced stays. capabilities: those that `attend` goes by.
-void leave_out_wrong_shapes(Capabilities& capabilities, const VariantOptions& forced, const Log& log,
-                            const Attend& attend);
+    // Before attention is used, and before the shape of its kernels is told: takes away what makes it come out wrong
+    // (tensor cores, subgroups, groups of many work-items) until it is right, or "cpu", which is not tested. What is
+    // forced stays.
+    void test_attention();
+
+    // Before a launch of another operation; the first one is what it is for. Its kernel of groups of many work-items
+    // is left for the one of the shape "cpu" where it is wrong. What is forced stays.
+    void test_before(std::string_view operation);
+
+private:
+    // What is wrong; empty: nothing, or nobody knows. way: of the variant, in words.
+    std::string wrong_with(const Variant& variant, const std::string& way, std::string (*run)(Device&)) const;
+
+    RuntimeState& state_;
+    const VariantOptions& forced_;
+    MakeDevice make_;
+    std::vector<std::string_view> tested_; // operations that were launched
+};
 
 } // namespace winnow::opencl

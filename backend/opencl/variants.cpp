@@ -21,8 +21,7 @@ bool has_many_lanes(const Capabilities& device) { return device.type != WINNOW_D
 
 constexpr uint32_t workgroup_items = 128;
 bool has_workgroups(const Capabilities& device) {
-    return device.takes_barriers && device.attends_in_groups && device.max_group_size >= workgroup_items &&
-           device.local_memory_size >= 32 * 1024;
+    return device.takes_barriers && device.max_group_size >= workgroup_items && device.local_memory_size >= 32 * 1024;
 }
 bool has_subgroups(const Capabilities& device) { return device.subgroup_sizes != 0 && has_workgroups(device); }
 bool suits_subgroups(const Capabilities& device) { return has_many_lanes(device) && has_subgroups(device); }
@@ -37,6 +36,12 @@ bool has_page_groups(const Capabilities& device) {
     return has_slot_groups(device) && device.local_memory_size >= PAGE_GROUP_MEMORY;
 }
 bool suits_page_groups(const Capabilities& device) { return has_many_lanes(device) && has_page_groups(device); }
+
+// Whether the device gets it right, as far as that was tested.
+bool is_right(const Variant& row, const Capabilities& device) {
+    return row.group_size == 1 || std::find(device.wrong_in_groups.begin(), device.wrong_in_groups.end(),
+                                            row.operation) == device.wrong_in_groups.end();
+}
 
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
 
@@ -144,7 +149,9 @@ std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
            ", slot_shape=" + values(&Variant::shape, on_slots) +
            ", subgroup=16|32|64, tensor=off|emulated, launches=1|2, splits=N (1 to 1024), host_memory=copy|apart, "
-           "optimize=off, params=value|memory, group_overhead=N (to 10^9), divided_work=N (to 10^12), groups=N (1 to "
+           "optimize=off, params=value|memory, quirks=" +
+           quirk_choices() +
+           " (several joined by +), group_overhead=N (to 10^9), divided_work=N (to 10^12), groups=N (1 to "
            "1024)";
 }
 
@@ -174,7 +181,8 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
     for (const Variant& row : list) {
         if (row.operation != operation || !row.runs_on(capabilities)) continue;
         if (!forced.kernel.empty() && row.forced_as != forced.kernel) continue;
-        if (is_shape_forced ? row.shape != forced.shape : !row.suits(capabilities)) continue;
+        if (is_shape_forced ? row.shape != forced.shape : !row.suits(capabilities) || !is_right(row, capabilities))
+            continue;
         if (tokens > row.most_tokens) {
             too_small = &row;
             continue;
@@ -182,10 +190,13 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
         if (!forced.kernel.empty() || rows <= row.most_rows) return row;
     }
     if (too_small == nullptr) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "no kernel of " + std::string(operation) +
-                                                  (forced.kernel.empty() ? "" : " called " + forced.kernel) +
-                                                  (forced.shape.empty() ? "" : " of the shape " + forced.shape) +
-                                                  " runs on this device");
+        throw Error(
+            WINNOW_ERROR_UNSUPPORTED,
+            "no kernel of " + std::string(operation) + (forced.kernel.empty() ? "" : " called " + forced.kernel) +
+                (forced.shape.empty() ? "" : " of the shape " + forced.shape) + " runs on this device" +
+                (capabilities.quirks.are_any()
+                     ? ", whose driver has the quirks " + capabilities.quirks.names() + " (quirks= forces others)"
+                     : ""));
     }
     throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(too_small->entry_point) + " takes up to " +
                                               std::to_string(too_small->most_tokens) + " query tokens, given are " +
@@ -217,7 +228,7 @@ Subgroups choose_subgroups(const Capabilities& capabilities, const VariantOption
 
 std::string_view kernel_shape(const Capabilities& capabilities) {
     for (const Variant& row : list)
-        if (row.suits(capabilities)) return row.shape;
+        if (row.suits(capabilities) && is_right(row, capabilities)) return row.shape;
     return "none";
 }
 
@@ -258,6 +269,8 @@ VariantOptions parse_variants(std::string_view text) {
             options.optimizes = false;
         } else if (key == "params" && (value == "value" || value == "memory")) {
             options.params_in_memory = value == "memory";
+        } else if (key == "quirks" && parse_quirks(value)) {
+            options.quirks = parse_quirks(value);
         } else {
             refuse(item);
         }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "device/device.hpp"
+#include "opencl/quirks.hpp"
 #include "opencl/tuning.hpp"
 
 namespace winnow::opencl {
@@ -54,6 +55,7 @@ struct VariantOptions {
     bool optimizes = true;     // the driver's compiler; without, programs are there sooner and are slow
     TuningChanges tuning;      // how work is divided, where it is not as measured
     std::optional<bool> params_in_memory; // whether kernels get their parameters so; none: by the device
+    std::optional<Quirks> quirks;         // the driver's, and no others; none: those that are known of it
 };
 
 // The first of the list that runs there and suits device and call, or that is forced. An operation that has no kernel

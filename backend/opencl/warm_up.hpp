@@ -1,8 +1,9 @@
-// A launch before a kernel's first launch, on PoCL. There a kernel is finished (loaded and, where its program has
-// intermediate code, compiled for its group size) at its first launch, and what was loaded is kept by kernel and
-// widest grid so far. When a wider grid comes along while another thread is running the same kernel, the two entries
-// are mixed up: an assertion in Debian's PoCL 3.1 aborts the process. So the first launch of each kernel is made
-// wide, alone in the process, and with a group_base that makes every group return at once; no later launch is wider.
+// A launch before a kernel's first launch, for drivers with the quirk warm_up, which is PoCL. There a kernel is
+// finished (loaded and, where its program has intermediate code, compiled for its group size) at its first launch, and
+// what was loaded is kept by kernel and widest grid so far. When a wider grid comes along while another thread is
+// running the same kernel, the two entries are mixed up: an assertion in Debian's PoCL 3.1 aborts the process. So the
+// first launch of each kernel is made wide, alone in the process, and with a group_base that makes every group return
+// at once; no later launch is wider.
 #pragma once
 
 #include <mutex>

@@ -7,18 +7,6 @@
 namespace winnow::opencl {
 namespace {
 
-WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device, bool is_timed) {
-    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform),
-                                                0};
-    cl_int code = CL_SUCCESS;
-    WorkerQueue worker;
-    worker.device = device;
-    worker.context = cl::Context(clCreateContext(properties, 1, &device, nullptr, nullptr, &code));
-    check(code, "clCreateContext");
-    worker.queue = make_queue(worker, is_timed ? CL_QUEUE_PROFILING_ENABLE : 0);
-    return worker;
-}
-
 // Whether the device does its work in the thread that asks for it: a native kernel tells which thread it ran in.
 bool computes_in_calling_thread(const WorkerQueue& worker) {
     const auto can = device_value<cl_device_exec_capabilities>(worker.device, CL_DEVICE_EXECUTION_CAPABILITIES);
@@ -114,6 +102,18 @@ WorkerQueues choose_worker_queues(const DeviceRequest& request) {
 
 } // namespace
 
+WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device, bool is_timed) {
+    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform),
+                                                0};
+    cl_int code = CL_SUCCESS;
+    WorkerQueue worker;
+    worker.device = device;
+    worker.context = cl::Context(clCreateContext(properties, 1, &device, nullptr, nullptr, &code));
+    check(code, "clCreateContext");
+    worker.queue = make_queue(worker, is_timed ? CL_QUEUE_PROFILING_ENABLE : 0);
+    return worker;
+}
+
 cl::CommandQueue make_queue(const WorkerQueue& worker, cl_command_queue_properties properties) {
     cl_int code = CL_SUCCESS;
     // The call of OpenCL 1.x: deprecated, and the only one that every version has.
@@ -125,13 +125,13 @@ cl::CommandQueue make_queue(const WorkerQueue& worker, cl_command_queue_properti
     return queue;
 }
 
-WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory) {
+WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory,
+                                const std::optional<Quirks>& quirks) {
     WorkerQueues workers = choose_worker_queues(request);
     workers.is_hosts = request.cl_command_queue != nullptr;
-    workers.is_pocl = is_pocl(workers.entry);
+    workers.quirks = quirks_of(workers.entry.info, quirks, request.log);
     const auto most = device_value<size_t>(workers.front().device, CL_DEVICE_MAX_PARAMETER_SIZE);
-    const bool takes_few =
-        most < most_argument_bytes && !workers.is_pocl; // which takes more than the 1024 that it tells
+    const bool takes_few = most < most_argument_bytes && !workers.quirks.has(Quirk::argument_bytes);
     workers.has_params_in_memory = params_in_memory.value_or(takes_few);
     return workers;
 }

@@ -10,6 +10,7 @@
 #include "device/device.hpp"
 #include "opencl/cl.hpp"
 #include "opencl/platform.hpp"
+#include "opencl/quirks.hpp"
 
 namespace winnow::opencl {
 
@@ -27,7 +28,7 @@ struct WorkerQueues {
     // Rises whenever a cl_mem is released: a kernel that remembers its arguments must not trust an address that may
     // have been given to another object.
     uint64_t memory_epoch = 1;
-    bool is_pocl = false;  // what is done for that driver alone: warm_up.hpp, programs.cpp
+    Quirks quirks;         // the driver's
     bool is_hosts = false; // the queue is the host's, which may have put work of its own into it
     // Kernels get their parameter struct in memory, because the device takes less than their arguments by value.
     bool has_params_in_memory = false;
@@ -35,6 +36,9 @@ struct WorkerQueues {
     const WorkerQueue& front() const { return all.front(); }
     bool is_divided() const { return all.size() > 1; }
 };
+
+// A context of its own, with a queue. Throws DEVICE.
+WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device, bool is_timed = false);
 
 // An in-order queue beside the worker queue's own; properties: CL_QUEUE_PROFILING_ENABLE, or 0.
 cl::CommandQueue make_queue(const WorkerQueue& worker, cl_command_queue_properties properties = 0);
@@ -60,7 +64,8 @@ private:
 };
 
 // Chooses the device by the request, or takes the host's own objects. params_in_memory: where it is said, whatever the
-// device takes by value. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
-WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory = {});
+// device takes by value; quirks: where they are forced. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory = {},
+                                const std::optional<Quirks>& quirks = {});
 
 } // namespace winnow::opencl

@@ -188,11 +188,13 @@ TEST(opencl_dispatch, what_is_forced_is_chosen_or_refused) {
 // Which a list of devices needs, to name the shape that a context has.
 TEST(opencl_dispatch, a_device_says_without_a_context_what_its_groups_may_have) {
     for (const DeviceEntry& entry : list_devices()) {
-        const Capabilities told = told_capabilities(entry);
+        const Capabilities told = told_capabilities(entry, known_quirks_of(entry.info));
         EXPECT_EQ(told.type, entry.info.type) << entry.info.name;
         EXPECT_GT(told.max_group_size, 1u) << entry.info.name;
         EXPECT_GT(told.local_memory_size, 0u) << entry.info.name;
-        EXPECT_EQ(told.takes_barriers, !is_pocl(entry)) << entry.info.name;
+        EXPECT_EQ(told.takes_barriers, entry.info.platform != std::string("Portable Computing Language"))
+            << entry.info.name;
+        EXPECT_TRUE(told_capabilities(entry, {}).takes_barriers) << entry.info.name;
     }
 }
 

@@ -1,6 +1,8 @@
-// That a shape whose attention is wrong is found out, and left for the next.
+// That a variant which comes out wrong is found out, remembered, and left for the next.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -9,51 +11,164 @@
 #include <utility>
 #include <vector>
 
+#include "device/pages.hpp"
 #include "opencl/runtime_state.hpp"
-#include "opencl/sdpa.hpp"
 #include "opencl/self_test.hpp"
+#include "opencl/self_test_cases.hpp"
 #include "opencl/variants.hpp"
 #include "opencl_test.hpp"
+#include "reference/device.hpp"
+#include "temporary_folder.hpp"
 
 namespace winnow::opencl {
 namespace {
 
-float from_half(uint16_t bits) {
-    const float size = std::ldexp(static_cast<float>(bits & 0x3ff) / 1024 + ((bits & 0x7c00) != 0 ? 1.0f : 0.0f),
-                                  ((bits >> 10) & 31) - 15);
-    return (bits & 0x8000) != 0 ? -size : size;
-}
+// The reference, but that one operation leaves a wrong first number in one of its outputs.
+class WrongDevice : public reference::ReferenceDevice {
+public:
+    explicit WrongDevice(std::string operation = {}, size_t output = 0)
+        : ReferenceDevice(plain_request()), operation_(std::move(operation)), output_(output) {}
 
-// Attention as it should be, one element after the other.
-void attend_right(const Sdpa& args) {
-    const auto number = [](const Tensor& rows, int64_t row, int64_t e) {
-        uint16_t bits = 0;
-        std::memcpy(&bits, rows.data + row * rows.stride[2] + e * 2, sizeof bits);
-        return from_half(bits);
-    };
-    for (int64_t h = 0; h < args.q_heads(); ++h) {
-        const auto* q = reinterpret_cast<const float*>(args.q.data + h * args.q.stride[1]);
-        auto* out = reinterpret_cast<float*>(args.out.data + h * args.out.stride[1]);
-        std::vector<double> weights;
-        double sum = 0;
-        for (int64_t key = 0; key < args.kv_len(); ++key) {
-            double logit = 0;
-            for (int64_t e = 0; e < args.head_size(); ++e) logit += static_cast<double>(q[e]) * number(args.k, key, e);
-            weights.push_back(std::exp(logit * args.scale));
-            sum += weights.back();
-        }
-        for (int64_t e = 0; e < args.v_head_size(); ++e) {
-            double value = 0;
-            for (int64_t key = 0; key < args.kv_len(); ++key)
-                value += weights[static_cast<size_t>(key)] * number(args.v, key, e);
-            out[e] = static_cast<float>(value / sum);
-        }
+    size_t outputs = 0; // of the operation
+
+    using ReferenceDevice::launch;
+    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override {
+        return spoiled(ReferenceDevice::launch(args, want_event), "sdpa", {args.out});
     }
+    std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
+        return spoiled(ReferenceDevice::launch(args, want_event), "kv_append", {args.k.cache, args.v.cache});
+    }
+    std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) override {
+        return spoiled(ReferenceDevice::launch(args, want_event), "kv_requantize", {args.dst});
+    }
+    std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override {
+        return spoiled(ReferenceDevice::launch(args, want_event), "kv_dequantize", {args.dst});
+    }
+    std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
+        return spoiled(ReferenceDevice::launch(args, want_event), "hadamard", {args.dst});
+    }
+    void launch(const SlotAppend& args) override {
+        ReferenceDevice::launch(args);
+        const Segment& segment = args.segment;
+        spoil("slot_append", {segment.k, segment.v, segment.tokens, segment.importance});
+    }
+    void launch(const SlotAccumulate& args) override {
+        ReferenceDevice::launch(args);
+        spoil("slot_accumulate", {args.segments[0].importance, args.output_sum});
+    }
+    void launch(const SlotScores& args) override {
+        ReferenceDevice::launch(args);
+        spoil("slot_scores", {args.out});
+    }
+    void launch(const SlotEvict& args) override {
+        ReferenceDevice::launch(args);
+        spoil("slot_evict", {args.packed.k, args.packed.v, args.packed.tokens, args.packed.importance,
+                             args.dense.tokens, args.free_slots, args.head_state});
+    }
+    void launch(const SlotEdit& args) override {
+        ReferenceDevice::launch(args);
+        spoil("slot_edit", {args.segments[0].tokens});
+    }
+    void launch(const SlotCompact& args) override {
+        ReferenceDevice::launch(args);
+        const Segment& segment = args.segment;
+        spoil("slot_compact", {segment.k, segment.v, segment.tokens, segment.importance, args.head_state});
+    }
+    void launch(const SlotCopy& args) override {
+        ReferenceDevice::launch(args);
+        spoil("slot_copy", {args.to.k, args.to.v, args.to.tokens, args.to.importance});
+    }
+    void launch(const SlotZero& args) override {
+        ReferenceDevice::launch(args);
+        spoil("slot_zero", {args.segments[0].k, args.segments[0].v});
+    }
+    void launch(const PageSign& args) override {
+        ReferenceDevice::launch(args);
+        spoil("page_sign", {args.index.signatures, args.index.frames, args.hot.tokens});
+    }
+    void launch(const PagePick& args) override {
+        ReferenceDevice::launch(args);
+        spoil("page_pick", {args.index.frames, args.hot.k, args.hot.v, args.hot.tokens, args.counts});
+    }
+
+private:
+    void spoil(std::string_view operation, const std::vector<Tensor>& tensors) {
+        if (operation != operation_) return;
+        outputs = tensors.size();
+        const Tensor& tensor = tensors.at(output_);
+        tensor.data[std::max<size_t>(type_size(tensor.type), 2) - 1] ^= std::byte{0x40};
+    }
+    std::unique_ptr<Event> spoiled(std::unique_ptr<Event> event, std::string_view operation,
+                                   const std::vector<Tensor>& tensors) {
+        spoil(operation, tensors);
+        return event;
+    }
+
+    std::string operation_;
+    size_t output_;
+};
+
+// The reference, but that something is done to each attention.
+template <class Change>
+class AttendingDevice : public reference::ReferenceDevice {
+public:
+    explicit AttendingDevice(const Change& change) : ReferenceDevice(plain_request()), change_(change) {}
+    using ReferenceDevice::launch;
+    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override {
+        std::unique_ptr<Event> event = ReferenceDevice::launch(args, want_event);
+        change_(args);
+        return event;
+    }
+
+private:
+    const Change& change_;
+};
+
+template <class Change>
+std::string attention_with(const Change& change) {
+    AttendingDevice<Change> device(change);
+    return test_attention(device);
 }
 
 // The last element of the last head, as a driver would get it wrong.
 float& last_element(const Sdpa& args) {
     return reinterpret_cast<float*>(args.out.data)[args.q_heads() * args.v_head_size() - 1];
+}
+
+TEST(opencl_self_test, what_is_right_passes) {
+    WrongDevice right;
+    EXPECT_EQ(test_attention(right), "");
+    for (const OperationCase& each : operation_cases()) EXPECT_EQ(each.run(right), "") << each.operation;
+}
+
+TEST(opencl_self_test, each_operation_but_attention_has_a_case) {
+    for (const Variant& row : variants()) {
+        const auto is_its = [&](const OperationCase& each) { return each.operation == row.operation; };
+        EXPECT_EQ(std::count_if(operation_cases().begin(), operation_cases().end(), is_its),
+                  row.operation == "sdpa" ? 0 : 1)
+            << row.operation;
+    }
+}
+
+TEST(opencl_self_test, what_is_wrong_in_any_output_is_found) {
+    for (const OperationCase& each : operation_cases())
+        for (size_t output = 0, outputs = 1; output < outputs; ++output) {
+            WrongDevice wrong(std::string(each.operation), output);
+            EXPECT_NE(each.run(wrong), "") << "output " << output << " of " << each.operation;
+            ASSERT_GT(wrong.outputs, 0u) << each.operation;
+            outputs = wrong.outputs;
+        }
+}
+
+TEST(opencl_self_test, one_element_of_attention_that_is_wrong_is_found) {
+    const float wrong[] = {0.001f, 100.0f, std::numeric_limits<float>::infinity(),
+                           std::numeric_limits<float>::quiet_NaN()};
+    for (const float more : wrong) {
+        const std::string said = attention_with([&](const Sdpa& args) { last_element(args) += more; });
+        EXPECT_EQ(said.rfind("element 63 of head 3 is ", 0), 0u) << said;
+    }
+    EXPECT_NE(attention_with([](const Sdpa& args) { last_element(args) += args.v_threshold != 0 ? 3.0f : 0.0f; }), "")
+        << "the way without products of matrices is tested, too";
 }
 
 Capabilities nvidia() {
@@ -66,105 +181,190 @@ Capabilities nvidia() {
     return device;
 }
 
-struct Left {
-    Capabilities capabilities = nvidia();
-    std::vector<std::string> warnings;
+// A context on a device with these capabilities, whatever it is, that keeps what it finds in a folder of its own.
+class Tested {
+public:
+    explicit Tested(const char* forced = "", Capabilities capabilities = nvidia()) : forced_(parse_variants(forced)) {
+        outer_ = std::getenv("XDG_CACHE_HOME");
+        ::setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
+        start(std::move(capabilities));
+    }
+    ~Tested() { ::setenv("XDG_CACHE_HOME", outer_.c_str(), 1); }
 
-    // is_wrong: of the capabilities as they are at that time.
-    template <class IsWrong>
-    explicit Left(const IsWrong& is_wrong, const char* forced = "") {
-        const auto log = [&](int32_t level, const std::string& text) {
-            EXPECT_EQ(level, WINNOW_LOG_WARNING);
-            warnings.push_back(text);
+    // Another context: what is made for the tests is what `make` gives.
+    void start(Capabilities capabilities = nvidia()) {
+        made = 0;
+        warnings.clear();
+        DeviceRequest request = cpu_request();
+        request.log = [this](int32_t level, const std::string& text) {
+            if (level == WINNOW_LOG_WARNING) warnings.push_back(text);
+            notes.push_back(text);
         };
-        leave_out_wrong_shapes(capabilities, parse_variants(forced), log, [&](const Sdpa& args) {
-            attend_right(args);
-            if (is_wrong(capabilities)) last_element(args) += 0.001f;
+        state_ = std::make_unique<RuntimeState>(request, true);
+        state_->capabilities = std::move(capabilities);
+        test_ = std::make_unique<SelfTest>(*state_, forced_, [this](const RuntimeState& state) {
+            ++made;
+            return make(state);
         });
     }
-    std::string shape() const { return std::string(kernel_shape(capabilities)); }
+    void attention() { test_->test_attention(); }
+    void before(std::string_view operation) { test_->test_before(operation); }
+    std::string shape() const { return std::string(kernel_shape(state_->capabilities)); }
+    std::string shape_of(std::string_view operation) const {
+        return std::string(choose_variant(operation, state_->capabilities, {}, 0, 0).shape);
+    }
+    const Capabilities& capabilities() const { return state_->capabilities; }
+
+    SelfTest::MakeDevice make = [](const RuntimeState&) { return std::make_unique<WrongDevice>(); };
+    int made = 0;
+    std::vector<std::string> warnings, notes;
+
+private:
+    const TemporaryFolder folder_;
+    std::string outer_;
+    const VariantOptions forced_;
+    std::unique_ptr<RuntimeState> state_;
+    std::unique_ptr<SelfTest> test_;
 };
 
-TEST(opencl_self_test, what_is_right_passes) { EXPECT_EQ(test_attention(attend_right), ""); }
+class opencl_self_test_of : public opencl_test {};
 
-TEST(opencl_self_test, one_element_that_is_wrong_is_found) {
-    const float wrong[] = {0.001f, 100.0f, std::numeric_limits<float>::infinity(),
-                           std::numeric_limits<float>::quiet_NaN()};
-    for (const float more : wrong) {
-        const std::string said = test_attention([&](const Sdpa& args) {
-            attend_right(args);
-            last_element(args) += more;
-        });
-        EXPECT_EQ(said.rfind("element 63 of head 3 is ", 0), 0u) << said;
+// is_wrong: of the capabilities as they are at that time.
+template <class IsWrong>
+void attend(Tested& tested, const IsWrong& is_wrong) {
+    tested.make = [&](const RuntimeState& state) {
+        return std::make_unique<WrongDevice>(is_wrong(state.capabilities) ? "sdpa" : "");
+    };
+    tested.attention();
+}
+
+TEST_F(opencl_self_test_of, a_device_keeps_the_shape_that_is_right) {
+    Tested tested;
+    attend(tested, [](const Capabilities&) { return false; });
+    EXPECT_EQ(tested.shape(), "subgroup");
+    EXPECT_TRUE(tested.capabilities().has_tensor_cores);
+    EXPECT_TRUE(tested.warnings.empty());
+}
+
+TEST_F(opencl_self_test_of, a_shape_that_is_wrong_is_left_for_the_next) {
+    Tested tensor;
+    attend(tensor, [](const Capabilities& now) { return now.has_tensor_cores; });
+    EXPECT_EQ(tensor.shape(), "subgroup");
+    EXPECT_FALSE(tensor.capabilities().has_tensor_cores);
+    ASSERT_EQ(tensor.warnings.size(), 1u);
+    EXPECT_NE(tensor.warnings[0].find("wrong with tensor cores"), std::string::npos) << tensor.warnings[0];
+}
+
+TEST_F(opencl_self_test_of, shapes_are_left_until_one_is_right) {
+    Tested subgroup;
+    attend(subgroup, [](const Capabilities& now) { return now.subgroup_sizes != 0; });
+    EXPECT_EQ(subgroup.shape(), "workgroup");
+    EXPECT_EQ(subgroup.warnings.size(), 2u);
+    subgroup.start(); // which knows it
+    subgroup.attention();
+    EXPECT_EQ(subgroup.made, 0);
+    EXPECT_EQ(subgroup.shape(), "workgroup");
+    EXPECT_EQ(subgroup.warnings.size(), 2u);
+}
+
+TEST_F(opencl_self_test_of, the_shape_cpu_is_left_where_all_are_wrong) {
+    Tested all;
+    attend(all, [](const Capabilities&) { return true; });
+    EXPECT_EQ(choose_variant("sdpa", all.capabilities(), {}, 1, 1).shape, "cpu");
+    EXPECT_EQ(all.warnings.size(), 3u);
+    EXPECT_EQ(all.shape_of("slot_copy"), "workgroup");
+}
+
+TEST_F(opencl_self_test_of, an_operation_that_is_wrong_is_left_for_the_shape_cpu) {
+    for (const OperationCase& each : operation_cases()) {
+        Tested tested;
+        tested.make = [&](const RuntimeState&) { return std::make_unique<WrongDevice>(std::string(each.operation)); };
+        for (const OperationCase& other : operation_cases()) {
+            EXPECT_EQ(tested.shape_of(other.operation), "workgroup") << other.operation;
+            tested.before(other.operation);
+            EXPECT_EQ(tested.shape_of(other.operation), &other == &each ? "cpu" : "workgroup") << other.operation;
+        }
+        ASSERT_EQ(tested.warnings.size(), 1u) << each.operation;
+        EXPECT_EQ(tested.warnings[0].rfind("this driver gets " + std::string(each.operation) + " with the shape ", 0),
+                  0u)
+            << tested.warnings[0];
     }
 }
 
-TEST(opencl_self_test, what_is_not_written_is_found) {
-    const std::string said = test_attention([](const Sdpa&) {});
-    EXPECT_EQ(said.rfind("element 0 of head 0 is nan", 0), 0u) << said;
+TEST_F(opencl_self_test_of, what_was_found_is_remembered) {
+    Tested tested;
+    tested.make = [](const RuntimeState&) { return std::make_unique<WrongDevice>("slot_evict"); };
+    for (const char* operation : {"slot_evict", "slot_copy", "slot_evict", "slot_copy"}) tested.before(operation);
+    EXPECT_EQ(tested.made, 2);
+    ASSERT_EQ(tested.warnings.size(), 1u);
+    tested.start();
+    for (const char* operation : {"slot_evict", "slot_copy"}) tested.before(operation);
+    EXPECT_EQ(tested.made, 0);
+    EXPECT_EQ(tested.shape_of("slot_evict"), "cpu");
+    EXPECT_EQ(tested.shape_of("slot_copy"), "workgroup");
+    ASSERT_EQ(tested.warnings.size(), 1u);
+    EXPECT_NE(tested.warnings[0].find("(when it was tested)"), std::string::npos) << tested.warnings[0];
 }
 
-TEST(opencl_self_test, the_way_without_matrices_is_tested_too) {
-    EXPECT_NE(test_attention([](const Sdpa& args) {
-                  attend_right(args);
-                  if (args.v_threshold != 0) last_element(args) = 3;
-              }),
-              "");
+TEST_F(opencl_self_test_of, what_is_forced_and_what_has_one_work_item_is_not_tested) {
+    for (const char* forced : {"shape=subgroup", "slot_shape=workgroup", "shape=workgroup"}) {
+        Tested tested(forced);
+        tested.before("slot_copy");
+        EXPECT_EQ(tested.made, 0) << forced;
+    }
+    Tested attention("shape=subgroup");
+    attend(attention, [](const Capabilities&) { return true; });
+    EXPECT_EQ(attention.shape(), "subgroup");
+    EXPECT_EQ(attention.made, 0);
+
+    Capabilities cpu = nvidia();
+    cpu.type = WINNOW_DEVICE_CPU;
+    Tested of_cpu("", cpu);
+    of_cpu.attention();
+    of_cpu.before("slot_copy");
+    EXPECT_EQ(of_cpu.made, 0);
 }
 
-TEST(opencl_self_test, a_kernel_that_does_not_compile_is_found) {
-    EXPECT_EQ(test_attention([](const Sdpa&) { throw Error(WINNOW_ERROR_DEVICE, "no such instruction"); }),
-              "no such instruction");
+// A device on which a launch fails.
+class FailingDevice : public reference::ReferenceDevice {
+public:
+    explicit FailingDevice(int32_t status) : ReferenceDevice(plain_request()), status_(status) {}
+    using ReferenceDevice::launch;
+    void launch(const SlotCopy&) override { throw Error(status_, "no such instruction"); }
+
+private:
+    int32_t status_;
+};
+
+TEST_F(opencl_self_test_of, a_kernel_that_does_not_compile_is_left_and_tried_again_next_time) {
+    Tested tested;
+    tested.make = [](const RuntimeState&) { return std::make_unique<FailingDevice>(WINNOW_ERROR_DEVICE); };
+    tested.before("slot_copy");
+    EXPECT_EQ(tested.shape_of("slot_copy"), "cpu");
+    ASSERT_EQ(tested.warnings.size(), 1u);
+    EXPECT_NE(tested.warnings[0].find("no such instruction"), std::string::npos) << tested.warnings[0];
+    tested.start();
+    tested.make = [](const RuntimeState&) { return std::make_unique<WrongDevice>(); };
+    tested.before("slot_copy");
+    EXPECT_EQ(tested.made, 1);
+    EXPECT_EQ(tested.shape_of("slot_copy"), "workgroup");
 }
 
-TEST(opencl_self_test, a_device_keeps_the_shape_that_is_right) {
-    const Left right([](const Capabilities&) { return false; });
-    EXPECT_EQ(right.shape(), "subgroup");
-    EXPECT_TRUE(right.capabilities.has_tensor_cores);
-    EXPECT_TRUE(right.warnings.empty());
-}
-
-TEST(opencl_self_test, a_shape_that_is_wrong_is_left_for_the_next) {
-    const Left tensor([](const Capabilities& now) { return now.has_tensor_cores; });
-    EXPECT_EQ(tensor.shape(), "subgroup");
-    EXPECT_FALSE(tensor.capabilities.has_tensor_cores);
-    ASSERT_EQ(tensor.warnings.size(), 1u);
-    EXPECT_NE(tensor.warnings[0].find("wrong with tensor cores"), std::string::npos) << tensor.warnings[0];
-
-    const Left subgroup([](const Capabilities& now) { return now.subgroup_sizes != 0; });
-    EXPECT_EQ(subgroup.shape(), "workgroup");
-    EXPECT_EQ(subgroup.warnings.size(), 2u);
-
-    const Left all([](const Capabilities&) { return true; });
-    EXPECT_EQ(all.shape(), "cpu");
-    EXPECT_EQ(all.warnings.size(), 3u);
-}
-
-TEST(opencl_self_test, what_is_forced_stays) {
-    const Left forced([](const Capabilities&) { return true; }, "shape=subgroup");
-    EXPECT_EQ(forced.shape(), "subgroup");
-    EXPECT_TRUE(forced.warnings.empty());
-}
-
-// With a processor taken for a GPU: the kernel is compiled and run.
-TEST(opencl_self_test, a_device_is_tested_when_a_context_is_made) {
-    std::vector<std::string> warnings;
-    DeviceRequest request = cpu_request();
-    request.log = [&](int32_t level, const std::string& text) {
-        if (level == WINNOW_LOG_WARNING) warnings.push_back(text);
+TEST_F(opencl_self_test_of, what_cannot_be_tested_is_used_and_the_log_says_so) {
+    const SelfTest::MakeDevice without_memory = [](const RuntimeState&) {
+        return std::make_unique<FailingDevice>(WINNOW_ERROR_OUT_OF_MEMORY);
     };
-    if (!has_device()) WINNOW_SKIP_WITHOUT_POCL("there is no OpenCL device");
-    Runtime runtime(request, false, false);
-    RuntimeState& state = runtime.state();
-    if (state.capabilities.subgroup_sizes == 0 || !state.capabilities.takes_barriers)
-        GTEST_SKIP() << state.workers.entry.info.platform << " has no subgroups, or no barriers that can be used";
-    state.capabilities.type = WINNOW_DEVICE_GPU;
-    const uint64_t compiled = state.programs.built() + state.programs.loaded();
-    const SdpaLauncher launcher(runtime, VariantOptions{});
-    EXPECT_GT(state.programs.built() + state.programs.loaded(), compiled);
-    EXPECT_EQ(kernel_shape(state.capabilities), "subgroup");
-    EXPECT_EQ(state.launches, 0u);
-    EXPECT_TRUE(warnings.empty()) << warnings[0];
+    const SelfTest::MakeDevice without_context = [](const RuntimeState&) -> std::unique_ptr<Device> {
+        throw Error(WINNOW_ERROR_DEVICE, "no context");
+    };
+    for (const SelfTest::MakeDevice& make : {without_memory, without_context}) {
+        Tested tested;
+        tested.make = make;
+        tested.before("slot_copy");
+        EXPECT_EQ(tested.shape_of("slot_copy"), "workgroup");
+        EXPECT_TRUE(tested.warnings.empty());
+        EXPECT_NE(tested.notes.back().find("could not be tested"), std::string::npos) << tested.notes.back();
+    }
 }
 
 } // namespace

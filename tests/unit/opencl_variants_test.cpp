@@ -49,6 +49,8 @@ const struct {
     {"group_overhead=1000000001", "group_overhead=1000000001"},
     {"divided_work=help", "divided_work=help"},
     {"groups=1025", "groups=1025"},
+    {"quirks=help", "quirks=help"},
+    {"quirks=warm_up+oops", "quirks=warm_up+oops"},
     {",", ""},
 };
 
@@ -64,7 +66,8 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
               std::string("slot_shape=workgroup|cpu"), std::string("subgroup=16|32|64"),
               std::string("tensor=off|emulated"), std::string("launches=1|2"), std::string("splits=N (1 to 1024)"),
               std::string("host_memory=copy"), std::string("optimize=off"), std::string("params=value|memory"),
-              std::string("group_overhead=N"), std::string("divided_work=N"), std::string("groups=N (1 to 1024)")})
+              std::string("group_overhead=N"), std::string("divided_work=N"), std::string("groups=N (1 to 1024)"),
+              std::string("quirks=off|no_barriers|")})
             EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
 }

@@ -1,0 +1,125 @@
+// The cases of the self-test, each a function of any device: it launches the operation over host memory, waits, and
+// says what came out wrong; empty: nothing. Numbers are such that f16 and q8_0 have them whole, so that most results
+// are right to the bit. They share no arithmetic with kernels.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "device/slots.hpp"
+
+namespace winnow::opencl {
+
+std::string test_attention(Device& device); // of one token over keys and values in f16
+std::string test_kv_append(Device& device);
+std::string test_kv_requantize(Device& device);
+std::string test_kv_dequantize(Device& device);
+std::string test_hadamard(Device& device);
+std::string test_slot_append(Device& device);
+std::string test_slot_accumulate(Device& device);
+std::string test_slot_evict(Device& device);
+std::string test_slot_edit(Device& device);
+std::string test_slot_compact(Device& device);
+std::string test_slot_copy(Device& device);
+std::string test_slot_scores(Device& device);
+std::string test_slot_zero(Device& device);
+std::string test_page_sign(Device& device);
+std::string test_page_pick(Device& device);
+
+struct OperationCase {
+    std::string_view operation;
+    std::string (*run)(Device&);
+};
+std::span<const OperationCase> operation_cases(); // of all operations but attention
+
+// The same numbers at each run.
+class CaseNumbers {
+public:
+    uint32_t bits() { return state_ = state_ * 1664525u + 1013904223u; }
+    int32_t below(int32_t end) { return static_cast<int32_t>(bits() >> 8) % end; }
+    // An eighth to 2, or less than 0.
+    float number() {
+        constexpr std::array<float, 8> numbers{0.125f, 0.25f, 0.375f, 0.5f, 0.75f, 1.0f, 1.5f, 2.0f};
+        const uint32_t drawn = bits();
+        return (drawn >> 31) != 0 ? -numbers.at(drawn >> 28 & 7) : numbers.at(drawn >> 28 & 7);
+    }
+
+private:
+    uint32_t state_ = 1;
+};
+
+uint16_t half_bits(float number); // of one that f16 has whole, and that is 0 or at least 2^-14
+
+void rotate_row(std::vector<double>& row); // R of docs/formats.md, of 32 or 64 elements
+
+// Rows of a tensor [1, heads, rows, elements] in host memory, as numbers T.
+template <typename T>
+struct CaseRows {
+    Type type;
+    int64_t heads, rows, elements;
+    std::vector<T> values;
+
+    CaseRows(Type of, int64_t head_count, int64_t row_count, int64_t element_count, T filling = T{})
+        : type(of), heads(head_count), rows(row_count), elements(element_count) {
+        values.assign(static_cast<size_t>(heads * rows * stored()), filling);
+    }
+    // T's of a row.
+    int64_t stored() const { return static_cast<int64_t>(row_bytes(type, elements)) / static_cast<int64_t>(sizeof(T)); }
+    T& at(int64_t head, int64_t row, int64_t i) {
+        return values[static_cast<size_t>((head * rows + row) * stored() + i)];
+    }
+    Tensor tensor() {
+        Tensor made;
+        made.type = type;
+        made.data = reinterpret_cast<std::byte*>(values.data());
+        made.shape = {1, heads, rows, elements};
+        const auto row = static_cast<int64_t>(row_bytes(type, elements));
+        made.stride = {row * rows * heads, row * rows, row, static_cast<int64_t>(type_size(type))};
+        return made;
+    }
+
+    // The first that is another one than it has to be, or for numbers, is farther than `most` from that.
+    std::string compared(const char* name, CaseRows& right, double most = 0) {
+        for (int64_t head = 0; head < heads; ++head)
+            for (int64_t row = 0; row < rows; ++row)
+                for (int64_t i = 0; i < stored(); ++i) {
+                    const T is = at(head, row, i), wanted = right.at(head, row, i);
+                    if (is == wanted) continue;
+                    if constexpr (std::is_floating_point_v<T>)
+                        if (std::abs(is - wanted) <= most) continue;
+                    return std::string(name) + " " + std::to_string(i) + " of row " + std::to_string(row) +
+                           " of head " + std::to_string(head) + " is " + std::to_string(is) + ", and should be " +
+                           std::to_string(wanted);
+                }
+        return {};
+    }
+};
+
+// The first that is not empty.
+inline std::string first_of(std::initializer_list<std::string> found) {
+    for (const std::string& each : found)
+        if (!each.empty()) return each;
+    return {};
+}
+
+// Slots of f16, which are free, with random rows and importances.
+struct CaseSegment {
+    CaseRows<uint16_t> k, v;
+    CaseRows<int32_t> tokens;
+    CaseRows<float> importance;
+
+    CaseSegment(CaseNumbers& numbers, int64_t heads, int64_t slots, int64_t size);
+    Segment segment();
+    std::string compared(CaseSegment& right);
+    void copy_slot(int64_t head, int64_t slot, CaseSegment& to, int64_t to_slot); // row, token and importance
+    std::vector<int64_t> free_slots(int64_t head);
+};
+
+} // namespace winnow::opencl

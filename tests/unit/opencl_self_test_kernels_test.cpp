@@ -1,0 +1,143 @@
+// The self-test's cases on kernels as a driver compiles them, a processor taken for a GPU: right as they are, and wrong
+// where the driver would number work-items wrong.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "device/pages.hpp"
+#include "opencl/kernel_sources.hpp"
+#include "opencl/launchers.hpp"
+#include "opencl/runtime_state.hpp"
+#include "opencl/sdpa.hpp"
+#include "opencl/self_test_cases.hpp"
+#include "opencl/slot_accumulate.hpp"
+#include "opencl/variants.hpp"
+#include "opencl_test.hpp"
+#include "reference/device.hpp"
+
+namespace winnow::opencl {
+namespace {
+
+// The launchers of a runtime as a device.
+class LaunchingDevice : public reference::ReferenceDevice {
+public:
+    LaunchingDevice() : ReferenceDevice(plain_request()), runtime(cpu_request(), false, false) {
+        runtime.state().capabilities.type = WINNOW_DEVICE_GPU;
+    }
+
+    using ReferenceDevice::launch;
+    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override { return sdpa_.launch(args, want_event); }
+    std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
+        return opencl::launch(runtime, args, want_event);
+    }
+    std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) override {
+        return opencl::launch(runtime, args, want_event);
+    }
+    std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override {
+        return opencl::launch(runtime, args, want_event);
+    }
+    std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
+        return opencl::launch(runtime, args, want_event);
+    }
+    void launch(const SlotAppend& args) override { opencl::launch(runtime, append_, args); }
+    void launch(const SlotAccumulate& args) override { accumulate_.launch(args); }
+    void launch(const SlotScores& args) override { opencl::launch(runtime, args); }
+    void launch(const SlotEvict& args) override { opencl::launch(runtime, evict_, args); }
+    void launch(const SlotEdit& args) override { opencl::launch(runtime, args); }
+    void launch(const SlotCompact& args) override { opencl::launch(runtime, args); }
+    void launch(const SlotCopy& args) override { opencl::launch(runtime, args); }
+    void launch(const SlotZero& args) override { opencl::launch(runtime, args); }
+    void launch(const PageSign& args) override { opencl::launch(runtime, args); }
+    void launch(const PagePick& args) override { opencl::launch(runtime, args); }
+    void finish() override { runtime.finish(); }
+
+    bool has_groups() const { return runtime.capabilities().takes_barriers; }
+
+    Runtime runtime;
+
+private:
+    const VariantOptions options_;
+    SdpaLauncher sdpa_{runtime, options_};
+    SlotAccumulateLauncher accumulate_{runtime};
+    SegmentKernel append_{"slot_append"}, evict_{"slot_evict"};
+};
+
+// Every second work-item does once more what the one before it did, and its own work is left.
+constexpr const char *lanes = "", *every_second = "#define get_local_id(axis) (get_local_id(axis) & ~(size_t)1)\n";
+
+// The options that launchers give for the cases, and a piece of the kernel's text with what a driver makes of it, where
+// work that is left would lead out of memory.
+const struct {
+    const char *operation, *options, *text, *miscompiled;
+} of_cases[] = {
+    {"kv_append", "-DUSES_q8_0 -DK_FORMAT=f16 -DV_FORMAT=q8_0", lanes, every_second},
+    {"kv_requantize", "-DUSES_q8_0 -DSRC_FORMAT=f16 -DDST_FORMAT=q8_0", lanes, every_second},
+    {"kv_dequantize", "-DUSES_q8_0 -DSRC_FORMAT=q8_0 -DDST_FORMAT=f32", lanes, every_second},
+    {"hadamard", "-DSIZE=64", lanes, every_second},
+    {"slot_append", "-DK_FORMAT=f16 -DV_FORMAT=f16", lanes, every_second},
+    {"slot_accumulate", "-DSTATISTIC=PROBABILITY -DIS_MAXIMUM=0", lanes, every_second},
+    {"slot_evict", "-DK_FORMAT=f16 -DV_FORMAT=f16", "importance < threshold", "importance > threshold"},
+    {"slot_edit", "", lanes, every_second},
+    {"slot_compact", "", "weights[to] = ", "weights[from] = "},
+    {"slot_copy", "", lanes, every_second},
+    {"slot_scores", "", lanes, every_second},
+    {"slot_zero", "", lanes, every_second},
+    {"page_sign", "-DK_SIZE=32 -DK_FORMAT=f16", ">= 0.0f) << e", "< 0.0f) << e"},
+    {"page_pick", "-DK_SIZE=32 -DGROUP=2", "exp2(below)", "1.0f"},
+};
+
+std::string run(std::string_view operation, Device& device) {
+    const auto cases = operation_cases();
+    return std::find_if(cases.begin(), cases.end(),
+                        [&](const OperationCase& each) { return each.operation == operation; })
+        ->run(device);
+}
+
+const Variant& of_groups(std::string_view operation) {
+    return *std::find_if(variants().begin(), variants().end(),
+                         [&](const Variant& row) { return row.operation == operation && row.shape == "workgroup"; });
+}
+
+std::string miscompiled(std::string_view file, const std::string& text, const std::string& as) {
+    for (const KernelSource& source : kernel_sources()) {
+        if (source.name != file) continue;
+        std::string whole(source.source);
+        const size_t at = whole.find(text);
+        EXPECT_NE(at, std::string::npos) << file << " has no " << text;
+        return at == std::string::npos ? whole : whole.replace(at, text.size(), as);
+    }
+    return {};
+}
+
+class opencl_self_test_kernels : public opencl_test {
+protected:
+    void SetUp() override {
+        opencl_test::SetUp();
+        if (is_over()) return;
+        if (!LaunchingDevice().has_groups()) GTEST_SKIP() << "the driver does not get kernels with barriers";
+    }
+};
+
+TEST_F(opencl_self_test_kernels, all_are_right) {
+    LaunchingDevice device;
+    EXPECT_EQ(test_attention(device), "");
+    for (const OperationCase& each : operation_cases()) EXPECT_EQ(each.run(device), "") << each.operation;
+}
+
+TEST_F(opencl_self_test_kernels, each_that_is_miscompiled_is_convicted) {
+    LaunchingDevice device;
+    for (const auto& [operation, options, text, as] : of_cases) {
+        const Variant& variant = of_groups(operation);
+        device.runtime.state().programs.kernel_of_source(variant.file, miscompiled(variant.file, text, as),
+                                                         variant.entry_point, options);
+        const uint64_t before = device.runtime.state().programs.built() + device.runtime.state().programs.loaded();
+        EXPECT_NE(run(operation, device), "") << operation;
+        EXPECT_EQ(device.runtime.state().programs.built() + device.runtime.state().programs.loaded(), before)
+            << operation << ": another program was launched";
+    }
+}
+
+} // namespace
+} // namespace winnow::opencl
