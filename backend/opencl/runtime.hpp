@@ -48,6 +48,7 @@ struct Capabilities {
     bool takes_ptx = false;        // its compiler takes the assembler of NVIDIA's GPUs, by which they exchange
     bool has_tensor_cores = false; // a subgroup multiplies small matrices in one instruction
     bool attends_in_groups = true; // attention in groups of many work-items is right, as far as it was tested
+    bool prompts_in_groups = true; // likewise of many query tokens at once
     bool takes_barriers = true;    // its compiler copes with kernels of many work-items and many barriers
     bool zero_copy = false;        // host memory is used where it lies (probed)
     bool single_launch = false;    // device-scope acquire/release atomics: the last group may combine

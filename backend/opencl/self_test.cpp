@@ -17,6 +17,7 @@ namespace winnow::opencl {
 namespace {
 
 constexpr int64_t heads = 4, keys = 200, size = 64; // a tile that is not full, and several splits
+constexpr int64_t tokens = 9;                       // of a prompt: a block of rows, and one that is not full
 constexpr float scale = 0.125f;
 
 // Numbers that f16 has whole.
@@ -51,10 +52,13 @@ struct alignas(64) Row {
 };
 
 struct Problem {
+    int64_t q_len;
     std::vector<float> q, k, v, out;
     std::vector<Row> stored_k, stored_v;
 
-    Problem() : q(heads * size), k(keys * size), v(keys * size), out(heads * size), stored_k(keys), stored_v(keys) {
+    explicit Problem(int64_t query_tokens)
+        : q_len(query_tokens), q(heads * q_len * size), k(keys * size), v(keys * size), out(q.size()), stored_k(keys),
+          stored_v(keys) {
         Numbers numbers;
         for (float& x : q) x = numbers.draw().number * 2.3f;
         for (int64_t i = 0; i < keys * size; ++i) {
@@ -77,12 +81,12 @@ Tensor tensor(Type type, void* data, std::array<int64_t, 4> shape, int64_t eleme
     return made;
 }
 
-// Element e of head h.
-double expected(const Problem& problem, int64_t h, int64_t e) {
+// Element e of a row: a head's token.
+double expected(const Problem& problem, int64_t row, int64_t e) {
     std::array<double, keys> logits{};
     for (int64_t key = 0; key < keys; ++key)
         for (int64_t i = 0; i < size; ++i)
-            logits[key] += static_cast<double>(problem.q[h * size + i]) * problem.k[key * size + i] * scale;
+            logits[key] += static_cast<double>(problem.q[row * size + i]) * problem.k[key * size + i] * scale;
     const double most = *std::max_element(logits.begin(), logits.end());
     double sum = 0, value = 0;
     for (int64_t key = 0; key < keys; ++key) {
@@ -97,30 +101,33 @@ double expected(const Problem& problem, int64_t h, int64_t e) {
 std::string test_with(Problem& problem, float v_threshold, const Attend& attend) {
     std::fill(problem.out.begin(), problem.out.end(), std::numeric_limits<float>::quiet_NaN());
     Sdpa args;
-    args.q = tensor(Type::f32, problem.q.data(), {1, heads, 1, size}, sizeof(float));
+    args.q = tensor(Type::f32, problem.q.data(), {1, heads, problem.q_len, size}, sizeof(float));
     args.k = tensor(Type::f16, problem.stored_k.data(), {1, 1, keys, size}, sizeof(uint16_t));
     args.v = tensor(Type::f16, problem.stored_v.data(), {1, 1, keys, size}, sizeof(uint16_t));
-    args.out = tensor(Type::f32, problem.out.data(), {1, heads, 1, size}, sizeof(float));
+    args.out = tensor(Type::f32, problem.out.data(), {1, heads, problem.q_len, size}, sizeof(float));
     args.scale = scale;
     args.v_threshold = v_threshold;
     attend(args);
-    for (int64_t h = 0; h < heads; ++h)
+    for (int64_t row = 0; row < heads * problem.q_len; ++row)
         for (int64_t e = 0; e < size; ++e) {
-            const double right = expected(problem, h, e), found = problem.out[h * size + e];
+            const double right = expected(problem, row, e), found = problem.out[row * size + e];
             if (std::abs(found - right) < 1e-4) continue; // values are up to 2
-            return "element " + std::to_string(e) + " of head " + std::to_string(h) + " is " + std::to_string(found) +
-                   ", and should be " + std::to_string(right);
+            std::string wrong = "element " + std::to_string(e) + " of head " + std::to_string(row / problem.q_len);
+            if (problem.q_len > 1) wrong += ", token " + std::to_string(row % problem.q_len) + ",";
+            return wrong + " is " + std::to_string(found) + ", and should be " + std::to_string(right);
         }
     return {};
 }
 
 } // namespace
 
-std::string test_attention(const Attend& attend) {
-    Problem problem;
+std::string test_attention(const Attend& attend, bool is_prompt) {
+    Problem problem(is_prompt ? tokens : 1);
     try {
-        for (const float v_threshold : {0.0f, 1e-30f})
+        for (const float v_threshold : {0.0f, 1e-30f}) {
+            if (is_prompt && v_threshold == 0.0f) continue; // else the prompts of tensor cores, tested by their steps
             if (std::string wrong = test_with(problem, v_threshold, attend); !wrong.empty()) return wrong;
+        }
     } catch (const Error& error) {
         // What was forced or is not there says nothing of the kernel.
         if (error.status() == WINNOW_ERROR_UNSUPPORTED || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) throw;
@@ -136,9 +143,9 @@ void leave_out_wrong_shapes(Capabilities& capabilities, const VariantOptions& fo
     if (is_forced) return;
     for (;;) {
         const Variant& variant = choose_variant("sdpa", capabilities, forced, 1, heads);
-        if (variant.shape == "cpu") return;
+        if (variant.shape == "cpu") break;
         const std::string wrong = test_attention(attend);
-        if (wrong.empty()) return;
+        if (wrong.empty()) break;
         std::string what(variant.shape);
         if (variant.shape == "subgroup" && capabilities.has_tensor_cores) {
             what = "tensor cores";
@@ -151,6 +158,12 @@ void leave_out_wrong_shapes(Capabilities& capabilities, const VariantOptions& fo
         std::string warning = "this driver gets attention wrong with ";
         warning.append(what).append(", which is not used for it: ").append(wrong);
         log(WINNOW_LOG_WARNING, warning);
+    }
+    if (choose_variant("sdpa", capabilities, forced, tokens, heads * tokens).fewest_rows <= 1) return;
+    if (const std::string wrong = test_attention(attend, true); !wrong.empty()) {
+        capabilities.prompts_in_groups = false;
+        log(WINNOW_LOG_WARNING,
+            "this driver gets attention wrong with many query tokens at once, which are not used for it: " + wrong);
     }
 }
 

@@ -16,12 +16,13 @@ struct VariantOptions;
 // Enqueues an attention over host memory and waits for it. Throws what fails.
 using Attend = std::function<void(const Sdpa&)>;
 
-// What is wrong with an attention of one token over keys and values in f16; empty: nothing. Throws what attend throws
-// of UNSUPPORTED and OUT_OF_MEMORY.
-std::string test_attention(const Attend& attend);
+// What is wrong with an attention of one token, or of a prompt, over keys and values in f16; empty: nothing. Throws
+// what attend throws of UNSUPPORTED and OUT_OF_MEMORY.
+std::string test_attention(const Attend& attend, bool is_prompt = false);
 
 // Takes away what makes a device's shape one that comes out wrong, until one is right or the shape is "cpu", which has
-// nothing after it. What is forced stays. capabilities: those that `attend` goes by.
+// nothing after it; and likewise the kernel for prompts, without which they get that of few tokens. What is forced
+// stays. capabilities: those that `attend` goes by.
 void leave_out_wrong_shapes(Capabilities& capabilities, const VariantOptions& forced, const Log& log,
                             const Attend& attend);
 

@@ -27,6 +27,8 @@ bool has_workgroups(const Capabilities& device) {
 bool has_subgroups(const Capabilities& device) { return device.subgroup_sizes != 0 && has_workgroups(device); }
 bool suits_subgroups(const Capabilities& device) { return has_many_lanes(device) && has_subgroups(device); }
 bool suits_workgroups(const Capabilities& device) { return has_many_lanes(device) && has_workgroups(device); }
+bool has_prompt_groups(const Capabilities& device) { return device.prompts_in_groups && has_workgroups(device); }
+bool suits_prompt_groups(const Capabilities& device) { return has_many_lanes(device) && has_prompt_groups(device); }
 
 bool has_slot_groups(const Capabilities& device) {
     return device.takes_barriers && device.max_group_size >= SLOT_GROUP_SIZE &&
@@ -65,7 +67,12 @@ constexpr Variant page_group(std::string_view operation, std::string_view file, 
     return row;
 }
 
-constexpr std::array<Variant, 32> list{{
+constexpr std::array<Variant, 33> list{{
+    // Blocks of rows against blocks of keys, which are read once for all rows of a group. Fewer rows are two groups of
+    // the kernel after this at most. As many groups as are there at once in a unit of an NVIDIA GPU
+    // (tests/kernel_resources).
+    {"sdpa", "prefill", "sdpa_prefill_workgroup.cl", "sdpa_prefill", "workgroup", workgroup_items, has_prompt_groups,
+     suits_prompt_groups, any, any, sdpa_prefill_workgroup_rows, 3, 0, 17},
     // Any number of rows of a KV head, in blocks, by lanes that exchange numbers without waiting for all others. The
     // two groups of a compute unit are there at once, whatever registers a lane takes, and keep the memory busy.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "subgroup", workgroup_items, has_subgroups,
@@ -165,7 +172,8 @@ Number number(std::string_view item, std::string_view value, Number most) {
 std::span<const Variant> variants() { return list; }
 
 const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
-                              const VariantOptions& forced, int64_t tokens, int64_t rows) {
+                              const VariantOptions& forced, int64_t tokens, int64_t rows,
+                              const std::function<bool(const Variant&)>& takes) {
     const Variant* too_small = nullptr;
     const bool is_shape_forced =
         !forced.shape.empty() && std::any_of(list.begin(), list.end(), [&](const Variant& row) {
@@ -179,7 +187,8 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
             too_small = &row;
             continue;
         }
-        if (!forced.kernel.empty() || rows <= row.most_rows) return row;
+        const bool is_suitable = rows >= row.fewest_rows && rows <= row.most_rows && (!takes || takes(row));
+        if (!forced.kernel.empty() || is_suitable) return row;
     }
     if (too_small == nullptr) {
         throw Error(WINNOW_ERROR_UNSUPPORTED, "no kernel of " + std::string(operation) +
@@ -216,8 +225,8 @@ Subgroups choose_subgroups(const Capabilities& capabilities, const VariantOption
 }
 
 std::string_view kernel_shape(const Capabilities& capabilities) {
-    for (const Variant& row : list)
-        if (row.suits(capabilities)) return row.shape;
+    for (const Variant& row : list) // what takes a single row
+        if (row.fewest_rows <= 1 && row.suits(capabilities)) return row.shape;
     return "none";
 }
 

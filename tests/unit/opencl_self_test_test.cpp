@@ -31,9 +31,9 @@ void attend_right(const Sdpa& args) {
         std::memcpy(&bits, rows.data + row * rows.stride[2] + e * 2, sizeof bits);
         return from_half(bits);
     };
-    for (int64_t h = 0; h < args.q_heads(); ++h) {
-        const auto* q = reinterpret_cast<const float*>(args.q.data + h * args.q.stride[1]);
-        auto* out = reinterpret_cast<float*>(args.out.data + h * args.out.stride[1]);
+    for (int64_t row = 0; row < args.q_heads() * args.q_len(); ++row) { // of a head and a token
+        const auto* q = reinterpret_cast<const float*>(args.q.data + row * args.q.stride[2]);
+        auto* out = reinterpret_cast<float*>(args.out.data + row * args.out.stride[2]);
         std::vector<double> weights;
         double sum = 0;
         for (int64_t key = 0; key < args.kv_len(); ++key) {
@@ -51,9 +51,9 @@ void attend_right(const Sdpa& args) {
     }
 }
 
-// The last element of the last head, as a driver would get it wrong.
+// The last element of the last row, as a driver would get it wrong.
 float& last_element(const Sdpa& args) {
-    return reinterpret_cast<float*>(args.out.data)[args.q_heads() * args.v_head_size() - 1];
+    return reinterpret_cast<float*>(args.out.data)[args.q_heads() * args.q_len() * args.v_head_size() - 1];
 }
 
 Capabilities nvidia() {
@@ -138,6 +138,20 @@ TEST(opencl_self_test, a_shape_that_is_wrong_is_left_for_the_next) {
     const Left all([](const Capabilities&) { return true; });
     EXPECT_EQ(all.shape(), "cpu");
     EXPECT_EQ(all.warnings.size(), 3u);
+}
+
+TEST(opencl_self_test, prompts_that_are_wrong_are_left_to_the_kernel_of_few_tokens) {
+    uint32_t tested = 0;
+    const Left right([&](const Capabilities&) { return ++tested, false; });
+    EXPECT_EQ(tested, 3u); // a token without a threshold and with one, and a prompt
+    EXPECT_TRUE(right.capabilities.prompts_in_groups);
+    uint32_t attentions = 0;
+    const Left wrong([&](const Capabilities&) { return ++attentions == 3; });
+    EXPECT_FALSE(wrong.capabilities.prompts_in_groups);
+    EXPECT_EQ(wrong.shape(), "subgroup");
+    EXPECT_TRUE(wrong.capabilities.has_tensor_cores);
+    ASSERT_EQ(wrong.warnings.size(), 1u);
+    EXPECT_NE(wrong.warnings[0].find("element 63 of head 3, token 8, is "), std::string::npos) << wrong.warnings[0];
 }
 
 TEST(opencl_self_test, what_is_forced_stays) {
