@@ -21,7 +21,7 @@ ALWAYS_INLINE void make_tables(const page_pick_params* p, const __global uchar* 
             g < GROUP ? load_any(q + row_offset(&p->q, 0, head * GROUP + g, 0), p->q_type, i % K_SIZE) * factor : 0.0f;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    local_rotate(x, HEADS, K_SIZE);
+    local_rotate(x, HEADS, K_SIZE, K_SIZE);
     for (uint i = LANE; i < HEADS * HEAD_FLOATS; i += GROUP_SIZE) {
         const __local float* const four = x + i / 16 * 4;
         tables[i] = ((i & 1 ? four[0] : -four[0]) + (i & 2 ? four[1] : -four[1])) + (i & 4 ? four[2] : -four[2]) +

@@ -70,7 +70,7 @@ ALWAYS_INLINE void load_pages(const page_sign_params* p, const __global uchar* k
 ALWAYS_INLINE void sign_loaded(const page_sign_params* p, __global uchar* signatures, const __global uchar* codebooks,
                                uint page, uint count, uint head, __local sign_memory* m) {
 #if JOIN(FORMAT_ROTATED_, K_FORMAT)
-    local_rotate_back(m->x, PAGES, K_SIZE);
+    local_rotate_back(m->x, PAGES, K_SIZE, K_SIZE);
 #endif
     for (uint i = LANE; i < count * K_SIZE; i += GROUP_SIZE) {
         const uint its = i / K_SIZE, c = i % K_SIZE;
@@ -124,7 +124,7 @@ ALWAYS_INLINE void rotate_rows(__local sign_memory* m, uint rows) {
         for (uint e = 0; largest > 0x1p40f && e < K_SIZE; ++e) x[e] *= 0x1p40f / largest;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    local_rotate(m->x, PAGES, K_SIZE);
+    local_rotate(m->x, PAGES, K_SIZE, K_SIZE);
 #endif
 }
 

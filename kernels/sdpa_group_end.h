@@ -2,33 +2,31 @@
  * group's state: accumulator, maximum, sum and skipped. Needs before it: sdpa_group_importance.h, sdpa_carried.h,
  * sdpa_finish_row.h and SINGLE_LAUNCH. */
 
-/* Adds what is in of_segment.part_of, segment_maximum and segment_sum: what the group has of a segment. */
-ALWAYS_INLINE void group_merge(__local group_state* g) {
-    for (uint r = LANE; r < ROWS; r += GROUP_SIZE) {
-        const float maximum = max(g->maximum[r], g->segment_maximum[r]);
-        g->rescale[r] = exp1(g->maximum[r] - maximum);
-        g->from_mean[r] = exp1(g->segment_maximum[r] - maximum);
-        g->maximum[r] = maximum;
-        g->sum[r] = fma(g->segment_sum[r], g->from_mean[r], g->sum[r] * g->rescale[r]);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE)
-        g->accumulator[i] =
-            fma(g->of_segment.part_of[i], g->from_mean[i / V_FLOATS], g->accumulator[i] * g->rescale[i / V_FLOATS]);
-    barrier(CLK_LOCAL_MEM_FENCE);
+/* Joins a row's segment_maximum and segment_sum with what it has: what is added up is to be multiplied by rescale, and
+ * what comes with them by from_mean. */
+ALWAYS_INLINE void group_join_row(__local group_state* g, uint r) {
+    const float maximum = max(g->maximum[r], g->segment_maximum[r]);
+    g->rescale[r] = exp1(g->maximum[r] - maximum);
+    g->from_mean[r] = exp1(g->segment_maximum[r] - maximum);
+    g->maximum[r] = maximum;
+    g->sum[r] = fma(g->segment_sum[r], g->from_mean[r], g->sum[r] * g->rescale[r]);
 }
 
 /* Adds what earlier launches have; rows past the last one repeat it. */
 ALWAYS_INLINE void group_join_carried(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
-    for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE)
-        g->of_segment.part_of[i] = carried_row(p, memory, &g->work, min(i / V_FLOATS, g->work.rows - 1))[i % V_FLOATS];
     for (uint r = LANE; r < ROWS; r += GROUP_SIZE) {
         const __global float* row = carried_row(p, memory, &g->work, min(r, g->work.rows - 1));
         g->segment_maximum[r] = row[V_FLOATS];
         g->segment_sum[r] = row[V_FLOATS + 1];
+        group_join_row(g, r);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    group_merge(g);
+    for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE) {
+        const uint r = i / V_FLOATS;
+        const float carried = carried_row(p, memory, &g->work, min(r, g->work.rows - 1))[i % V_FLOATS];
+        g->accumulator[i] = fma(carried, g->from_mean[r], g->accumulator[i] * g->rescale[r]);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
 }
 
 ALWAYS_INLINE void group_leave_carried(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {

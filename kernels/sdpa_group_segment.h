@@ -3,12 +3,13 @@
 #pragma winnow repeatable
 
 #include "sdpa_segment_view.h"
+#include "sdpa_group_mean.h"
 
 #if (K_PACKED && K_TAIL) || (V_PACKED && V_HEAD_SIZE % 16)
 #error "rows of packed formats are whole chunks of 16 elements"
 #endif
 
-/* ---- Q and means ---- */
+/* ---- Q ---- */
 
 ALWAYS_INLINE void group_queries(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
     for (uint i = LANE; i < ROWS * Q_FLOATS; i += GROUP_SIZE) {
@@ -17,26 +18,8 @@ ALWAYS_INLINE void group_queries(const sdpa_params* p, const sdpa_memory* memory
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 #if K_ROTATED
-    local_rotate(g->of_segment.q, ROWS, HEAD_SIZE);
+    local_rotate(g->of_segment.q, ROWS, HEAD_SIZE, HEAD_SIZE);
 #endif
-}
-
-/* What the mean that the keys lack adds to a row's logits. */
-ALWAYS_INLINE void group_mean_scores(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
-    float sum = 0.0f;
-#if SLOTS
-    const sdpa_segment* segment = &p->segment[SEGMENT];
-    if (segment->has_k_mean) {
-        if (LANE_ROW < ROWS) {
-            const __global uchar* mean = head_slice(memory->segment[SEGMENT].k_mean, &segment->k_mean, p, &g->work);
-            const __global uchar* row = q_row(p, memory, &g->work, LANE_ROW);
-            for (uint e = LANE_OF_ROW; e < HEAD_SIZE; e += ROW_LANES)
-                sum = fma(load_any(row, p->q_type, e), load_f32(mean, e), sum);
-        }
-        sum = sum_of_row(g, sum) * p->scale;
-    }
-#endif
-    if (LANE_ROW < ROWS && LANE_OF_ROW == 0) g->from_mean[LANE_ROW] = sum;
 }
 
 /* ---- Pieces ---- */
@@ -266,7 +249,7 @@ ALWAYS_INLINE void group_finish(__local group_state* g, float8* accumulator) {
 ALWAYS_INLINE void group_restore(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
     __local float* part_of = g->of_segment.part_of;
 #if V_ROTATED
-    local_rotate_back(part_of, ROWS, V_HEAD_SIZE);
+    local_rotate_back(part_of, ROWS, V_HEAD_SIZE, V_HEAD_SIZE);
 #endif
 #if SLOTS
     const sdpa_segment* segment = &p->segment[SEGMENT];

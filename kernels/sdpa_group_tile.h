@@ -1,6 +1,6 @@
 /* What a group of many work-items does with a tile of keys, between reading K and reading V. Everything goes key by key
- * and row by row, an element for a work-item. Needs before it: sdpa_group_state.h, sdpa_tensor_rows.h, float16_math.h
- * and sdpa_group_importance.h. */
+ * and row by row, an element for a work-item. Needs before it: sdpa_group_shown.h and
+ * sdpa_group_importance.h. */
 
 /* ---- Classify ---- */
 
@@ -58,40 +58,11 @@ ALWAYS_INLINE void group_classify(const sdpa_params* p, const sdpa_memory* memor
 
 /* ---- Transforms ---- */
 
-ALWAYS_INLINE void group_store_score(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint r,
-                                     uint key, float score) {
-    if (r < g->work.rows) store_f32(scores_row(p, memory, &g->work, r), key, score);
-}
-
 /* A logit as it is, where nothing is done with logits. */
 ALWAYS_INLINE void group_plain(__local group_state* g, uint r, uint t, float logit) {
     if (g->s[r * TILE + t] == -INFINITY) return;
     if (logit == -INFINITY) g->is_partial = 1;
     g->s[r * TILE + t] = logit;
-}
-
-/* A logit goes through softcap, mask and ALiBi; the score that is wanted is stored. bias: what the mask adds, -INFINITY
- * where the row does not see the key, which is what comes back then. */
-ALWAYS_INLINE float group_shown(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint r,
-                                uint key, int position, float bias, float logit) {
-    const float capped = p->softcap != 0.0f ? p->softcap * tanh16((float16)(logit / p->softcap)).s0 : logit;
-    float s = capped;
-    if (p->mask_type != TYPE_NONE)
-        s += p->has_slopes ? per_head(memory->slopes, p->slopes_offset, g->work.head[r]) * bias : bias;
-    if (p->has_alibi) {
-        /* A difference of integers first: it is exact where the query's position is within 2^30, as a key's is. */
-        const long query = p->q_offset + (long)g->work.token[r];
-        const int near = (int)clamp(query, -(1L << 30), 1L << 30);
-        const float distance = (float)(position - near) - (float)(query - near);
-        s += per_head(memory->alibi, p->alibi_offset, g->work.head[r]) * distance;
-    }
-    const float shown = bias != -INFINITY ? s : -INFINITY;
-    if (p->scores_mode != SDPA_SCORES_NONE)
-        group_store_score(p, memory, g, r, key,
-                          p->scores_mode == SDPA_SCORES_RAW          ? logit
-                          : p->scores_mode == SDPA_SCORES_SOFTCAPPED ? capped
-                                                                     : shown);
-    return shown;
 }
 
 ALWAYS_INLINE void group_transform(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint r,
@@ -100,14 +71,6 @@ ALWAYS_INLINE void group_transform(const sdpa_params* p, const sdpa_memory* memo
     const float shown = group_shown(p, memory, g, r, key + t, g->position[t], bias, logit);
     if (bias != -INFINITY && shown == -INFINITY) g->is_partial = 1;
     g->s[r * TILE + t] = shown;
-}
-
-/* The scores of a tile that no row sees. */
-ALWAYS_INLINE void store_unseen(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint key,
-                                uint count) {
-    if (p->scores_mode == SDPA_SCORES_NONE) return;
-    for (uint r = 0; r < ROWS; ++r)
-        for (uint t = LANE; t < count; t += GROUP_SIZE) group_store_score(p, memory, g, r, key + t, -INFINITY);
 }
 
 /* ---- Softmax ---- */

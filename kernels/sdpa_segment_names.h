@@ -77,5 +77,17 @@
 #define tensor_shown OF_SEGMENT(tensor_shown)
 #define tensor_attend OF_SEGMENT(tensor_attend)
 
-/* sdpa_attend_segment.h and sdpa_group_segment.h */
+/* sdpa_prefill_group_segment.h */
+#define prefill_queries OF_SEGMENT(prefill_queries)
+#define prefill_k_chunk OF_SEGMENT(prefill_k_chunk)
+#define prefill_v_chunk OF_SEGMENT(prefill_v_chunk)
+#define prefill_key OF_SEGMENT(prefill_key)
+#define prefill_value OF_SEGMENT(prefill_value)
+#define prefill_logits OF_SEGMENT(prefill_logits)
+#define prefill_add OF_SEGMENT(prefill_add)
+#define prefill_values OF_SEGMENT(prefill_values)
+#define prefill_all_values OF_SEGMENT(prefill_all_values)
+#define prefill_add_mean OF_SEGMENT(prefill_add_mean)
+
+/* sdpa_attend_segment.h, sdpa_group_segment.h and sdpa_prefill_group_segment.h */
 #define attend_segment OF_SEGMENT(attend_segment)

@@ -44,6 +44,7 @@
 #include "sdpa_params.h"
 #include "local_tables.h"
 #include "formats.h"
+#include "local_tables_fill.h"
 #include "format_any.h"
 #include "float16_math.h"
 #include "rotation.h"
@@ -69,38 +70,37 @@
 #include "sdpa_append.h"
 #include "sdpa_carried.h"
 #include "sdpa_finish_row.h"
+#include "sdpa_group_lanes.h"
 #include "sdpa_group_state.h"
+#include "sdpa_group_join.h"
 #include "sdpa_group_importance.h"
+#include "sdpa_group_shown.h"
 #include "sdpa_group_tile.h"
 #define SEGMENT_CODE "sdpa_group_segment.h"
 #include "sdpa_every_segment.h"
 #include "sdpa_group_end.h"
 
-#if defined(USES_turbo4) || defined(USES_turbo3) || defined(USES_turbo2) || defined(USES_turbo3_5) ||                  \
-    defined(USES_turbo2_5)
-#define USES_CENTROIDS
-#endif
-
 #define ONE_GROUP __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) ONE_SUBGROUP_SIZE
 
 /* What attention begins with; the second of two launches needs the work tile alone. */
 ALWAYS_INLINE void begin_attention(__local group_state* g) {
-    if (LANE == 0) {
-#ifdef USES_CENTROIDS
-        vstore16(TURBO_CENTROIDS_4, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_4);
-        vstore16(TURBO_CENTROIDS_3, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_3);
-        vstore16(TURBO_CENTROIDS_2, 0, g->lookup_tables + LOOKUP_AT_TURBO_CENTROIDS_2);
-#endif
-#ifdef USES_iq4_nl
-        vstore16(IQ4_NL_VALUES, 0, g->lookup_tables + LOOKUP_AT_IQ4_NL_VALUES);
-#endif
-    }
+    fill_lookup_tables(g->lookup_tables);
     for (uint r = LANE; r < ROWS; r += GROUP_SIZE) {
         g->maximum[r] = NO_MAXIMUM;
         g->sum[r] = 0.0f;
         g->skipped[r] = 0;
     }
     for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE) g->accumulator[i] = 0.0f;
+}
+
+/* Adds what is in of_segment.part_of, segment_maximum and segment_sum: what the group has of a segment. */
+ALWAYS_INLINE void group_merge(__local group_state* g) {
+    for (uint r = LANE; r < ROWS; r += GROUP_SIZE) group_join_row(g, r);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint i = LANE; i < ROWS * V_FLOATS; i += GROUP_SIZE)
+        g->accumulator[i] =
+            fma(g->of_segment.part_of[i], g->from_mean[i / V_FLOATS], g->accumulator[i] * g->rescale[i / V_FLOATS]);
+    barrier(CLK_LOCAL_MEM_FENCE);
 }
 
 #if SEGMENTS == 1

@@ -39,8 +39,9 @@ static inline int clamp_position(long position, uint end) {
     return position < 0 ? 0 : position > (long)end ? (int)end : (int)position;
 }
 
-static inline void sdpa_work_tile_init(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p, uint group_number,
-                                       uint splits) {
+/* All but what it has of rows. */
+static inline void sdpa_work_tile_begin(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p, uint group_number,
+                                        uint splits) {
     work->split = group_number % splits;
     work->index = group_number / splits;
     const uint row_block = work->index % p->row_blocks;
@@ -52,24 +53,39 @@ static inline void sdpa_work_tile_init(WORK_SPACE sdpa_work_tile* work, const sd
     work->key_begin = p->key_begin + work->split * p->split_keys;
     work->key_end = min(work->key_begin + p->split_keys, p->key_end);
     work->first_score = 0;
+}
+
+/* What it has of row r. */
+static inline void sdpa_work_tile_row(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p, uint r) {
     const uint positions_end = POSITIONS_END(p);
-    work->any_begin = work->all_end = (int)positions_end;
+    const uint row = work->first_row + min(r, work->rows - 1);
+    work->head[r] = work->kv_head * p->group + row / p->q_len;
+    work->token[r] = row % p->q_len;
+    const long position = p->q_offset + (long)work->token[r];
+    long begin = p->window_left ? position - p->window_left + 1 : 0;
+    long end = p->is_causal ? position + 1 : (long)positions_end;
+    if (p->window_right) end = min(end, position + p->window_right + 1);
+    work->see_begin[r] = clamp_position(begin, positions_end);
+    work->see_end[r] = clamp_position(end, positions_end);
+}
+
+/* What all rows have in common, when each has been called for. */
+static inline void sdpa_work_tile_common(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p) {
+    work->any_begin = work->all_end = (int)POSITIONS_END(p);
     work->any_end = work->all_begin = 0;
     for (uint r = 0; r < ROWS; ++r) {
-        const uint row = work->first_row + min(r, work->rows - 1);
-        work->head[r] = work->kv_head * p->group + row / p->q_len;
-        work->token[r] = row % p->q_len;
-        const long position = p->q_offset + (long)work->token[r];
-        long begin = p->window_left ? position - p->window_left + 1 : 0;
-        long end = p->is_causal ? position + 1 : (long)positions_end;
-        if (p->window_right) end = min(end, position + p->window_right + 1);
-        work->see_begin[r] = clamp_position(begin, positions_end);
-        work->see_end[r] = clamp_position(end, positions_end);
         work->any_begin = min(work->any_begin, work->see_begin[r]);
         work->any_end = max(work->any_end, work->see_end[r]);
         work->all_begin = max(work->all_begin, work->see_begin[r]);
         work->all_end = min(work->all_end, work->see_end[r]);
     }
+}
+
+static inline void sdpa_work_tile_init(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p, uint group_number,
+                                       uint splits) {
+    sdpa_work_tile_begin(work, p, group_number, splits);
+    for (uint r = 0; r < ROWS; ++r) sdpa_work_tile_row(work, p, r);
+    sdpa_work_tile_common(work, p);
 }
 
 /* Whether a segment has rows of a KV head, and where those are among the rows of heads that it has. */

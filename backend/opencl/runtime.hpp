@@ -49,7 +49,7 @@ struct Capabilities {
     bool takes_ptx = false;        // its compiler takes the assembler of NVIDIA's GPUs, by which they exchange
     bool has_tensor_cores = false; // a subgroup multiplies small matrices in one instruction
     bool takes_barriers = true;    // its compiler copes with kernels of many work-items and many barriers
-    // Operations that groups of many work-items get wrong (self_test.hpp).
+    // Operations, or single kernels of them, that groups of many work-items get wrong (self_test.hpp).
     std::vector<std::string_view> wrong_in_groups;
     Quirks quirks;              // of its driver, which what is above goes by, too: what a refusal names
     bool zero_copy = false;     // host memory is used where it lies (probed)

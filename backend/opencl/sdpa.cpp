@@ -20,17 +20,28 @@ Segment segment_of(const Sdpa& args) {
     return segment;
 }
 
-// Whether some segment is what products of small matrices take (kernels/tensor_formats.h, sdpa_group_segment.h).
-bool multiplies_some(const SdpaKernel& kernel) {
+// How many segments are what products of small matrices take (kernels/tensor_formats.h, sdpa_group_segment.h).
+uint32_t count_multiplied(const SdpaKernel& kernel) {
     const auto takes = [](Type type) {
         return type == Type::f16 || type == Type::q8_0 || type == Type::q4_0 || type == Type::turbo4 ||
                type == Type::turbo3 || type == Type::turbo2;
     };
     if (kernel.head_size % 32 != 0 || kernel.head_size > 128 || kernel.v_head_size % 64 != 0 ||
         kernel.v_head_size > 128)
-        return false;
-    return std::any_of(kernel.formats.begin(), kernel.formats.begin() + kernel.segments,
-                       [&](const SdpaKernel::Formats& one) { return takes(one.k) && takes(one.v); });
+        return 0;
+    return static_cast<uint32_t>(
+        std::count_if(kernel.formats.begin(), kernel.formats.begin() + kernel.segments,
+                      [&](const SdpaKernel::Formats& one) { return takes(one.k) && takes(one.v); }));
+}
+
+// Whether a prompt gains by blocks of rows in groups of many work-items over blocks of 8 rows: where a group has more
+// rows than that, and no tensor cores take all keys, which they do in blocks of 8.
+bool gains_by_blocks(const Variant& row, const Sdpa& args, const SdpaKernel& kernel, const Capabilities& device,
+                     const VariantOptions& forced) {
+    if (forced.subgroup != 0 || forced.tensor == "emulated" || row.rows_of_group(args, device) <= 8) return false;
+    const bool multiplies =
+        forced.shape.empty() && device.subgroup_sizes != 0 && choose_subgroups(device, forced).multiplies;
+    return !multiplies || args.v_threshold != 0 || count_multiplied(kernel) < kernel.segments;
 }
 
 // The segments that have slots, and the description as if the first were all.
@@ -84,22 +95,31 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
         runtime_.check_extent(segment->v, "sdpa: v");
         runtime_.check_extent(segment->tokens, "sdpa: slot_positions");
     }
-    const Variant& variant =
-        choose_variant("sdpa", runtime_.capabilities(), options_, args.q_len(), args.group() * args.q_len());
     SdpaKernel kernel;
-    kernel.variant = &variant;
     kernel.single_launch = single_launch;
     kernel.slots = static_cast<bool>(segments[0]->tokens);
     for (const Segment* segment : segments) kernel.formats[kernel.segments++] = {segment->k.type, segment->v.type};
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());
+    const Variant& variant = choose_variant(
+        "sdpa", runtime_.capabilities(), options_, args.q_len(), args.group() * args.q_len(), [&](const Variant& row) {
+            const bool is_of_prompts = row.fewest_rows > 1;
+            return !is_of_prompts || gains_by_blocks(row, args, kernel, runtime_.capabilities(), options_);
+        });
+    kernel.variant = &variant;
     kernel.rows = variant.rows_of_group(args, runtime_.capabilities());
+    if (kernel.rows == 0)
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "sdpa_prefill of the shape workgroup has no " +
+                                                  std::to_string(runtime_.capabilities().local_memory_size) +
+                                                  " bytes of local memory for head sizes " +
+                                                  std::to_string(kernel.head_size) + " and " +
+                                                  std::to_string(kernel.v_head_size));
     if (variant.shape == "subgroup")
         kernel.subgroups = choose_subgroups(runtime_.capabilities(), options_);
     else if (options_.subgroup != 0 || options_.tensor == "emulated")
         throw Error(WINNOW_ERROR_UNSUPPORTED, "subgroup and tensor are of kernels of the shape subgroup; this one is " +
                                                   std::string(variant.shape));
-    kernel.subgroups.multiplies = kernel.subgroups.multiplies && multiplies_some(kernel);
+    kernel.subgroups.multiplies = kernel.subgroups.multiplies && count_multiplied(kernel) > 0;
     return kernel;
 }
 

@@ -80,12 +80,12 @@ void SelfTest::test_attention() {
     Capabilities& capabilities = state_.capabilities;
     for (;;) {
         const Variant& variant = choose_variant("sdpa", capabilities, forced_, 1, 1);
-        if (variant.shape == "cpu") return;
+        if (variant.shape == "cpu") break;
         const bool has_subgroups = variant.shape == "subgroup";
         const bool multiplies = has_subgroups && choose_subgroups(capabilities, forced_).multiplies;
         const std::string way = multiplies ? "tensor cores" : "the shape " + std::string(variant.shape);
         const std::string wrong = wrong_with(variant, "attention with " + way, opencl::test_attention);
-        if (wrong.empty()) return;
+        if (wrong.empty()) break;
         if (multiplies)
             capabilities.has_tensor_cores = false;
         else if (has_subgroups)
@@ -96,6 +96,14 @@ void SelfTest::test_attention() {
         warning.append(way).append(", which is not used for it: ").append(wrong);
         state_.log(WINNOW_LOG_WARNING, warning);
     }
+    const Variant& prompt =
+        choose_variant("sdpa", capabilities, forced_, self_test_tokens, self_test_heads * self_test_tokens);
+    if (prompt.fewest_rows <= 1) return; // the kernel that was tested
+    const std::string wrong = wrong_with(prompt, "attention of prompts", test_prompt);
+    if (wrong.empty()) return;
+    capabilities.wrong_in_groups.push_back(prompt.entry_point);
+    state_.log(WINNOW_LOG_WARNING, "this driver gets " + std::string(prompt.entry_point) +
+                                       " of many query tokens wrong, which is not used for it: " + wrong);
 }
 
 void SelfTest::test_before(std::string_view operation) {

@@ -29,8 +29,8 @@ public:
     SelfTest(RuntimeState& state, const VariantOptions& forced, MakeDevice make);
 
     // Before attention is used, and before the shape of its kernels is told: takes away what makes it come out wrong
-    // (tensor cores, subgroups, groups of many work-items) until it is right, or "cpu", which is not tested. What is
-    // forced stays.
+    // (tensor cores, subgroups, groups of many work-items) until it is right, or "cpu", which is not tested; then the
+    // kernel of prompts, without which they get that of few tokens. What is forced stays.
     void test_attention();
 
     // Before a launch of another operation; the first one is what it is for. Its kernel of groups of many work-items

@@ -39,8 +39,10 @@ bool suits_page_groups(const Capabilities& device) { return has_many_lanes(devic
 
 // Whether the device gets it right, as far as that was tested.
 bool is_right(const Variant& row, const Capabilities& device) {
-    return row.group_size == 1 || std::find(device.wrong_in_groups.begin(), device.wrong_in_groups.end(),
-                                            row.operation) == device.wrong_in_groups.end();
+    const auto& wrong = device.wrong_in_groups;
+    return row.group_size == 1 || std::none_of(wrong.begin(), wrong.end(), [&](std::string_view each) {
+               return each == row.operation || each == row.entry_point;
+           });
 }
 
 constexpr int64_t any = std::numeric_limits<int64_t>::max();
@@ -70,7 +72,12 @@ constexpr Variant page_group(std::string_view operation, std::string_view file, 
     return row;
 }
 
-constexpr std::array<Variant, 32> list{{
+constexpr std::array<Variant, 33> list{{
+    // Blocks of rows against blocks of keys, which are read once for all rows of a group. Fewer rows are two groups of
+    // the kernel after this at most. As many groups as are there at once in a unit of an NVIDIA GPU
+    // (tests/kernel_resources).
+    {"sdpa", "prefill", "sdpa_prefill_workgroup.cl", "sdpa_prefill", "workgroup", workgroup_items, has_workgroups,
+     suits_workgroups, any, any, sdpa_prefill_workgroup_rows, 3, 0, 17},
     // Any number of rows of a KV head, in blocks, by lanes that exchange numbers without waiting for all others. The
     // two groups of a compute unit are there at once, whatever registers a lane takes, and keep the memory busy.
     {"sdpa", "vector", "sdpa_vector_workgroup.cl", "sdpa_vector", "subgroup", workgroup_items, has_subgroups,
@@ -172,7 +179,8 @@ Number number(std::string_view item, std::string_view value, Number most) {
 std::span<const Variant> variants() { return list; }
 
 const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
-                              const VariantOptions& forced, int64_t tokens, int64_t rows) {
+                              const VariantOptions& forced, int64_t tokens, int64_t rows,
+                              const std::function<bool(const Variant&)>& takes) {
     const Variant* too_small = nullptr;
     const bool is_shape_forced =
         !forced.shape.empty() && std::any_of(list.begin(), list.end(), [&](const Variant& row) {
@@ -187,7 +195,8 @@ const Variant& choose_variant(std::string_view operation, const Capabilities& ca
             too_small = &row;
             continue;
         }
-        if (!forced.kernel.empty() || rows <= row.most_rows) return row;
+        const bool is_suitable = rows >= row.fewest_rows && rows <= row.most_rows && (!takes || takes(row));
+        if (!forced.kernel.empty() || is_suitable) return row;
     }
     if (too_small == nullptr) {
         throw Error(
@@ -227,8 +236,8 @@ Subgroups choose_subgroups(const Capabilities& capabilities, const VariantOption
 }
 
 std::string_view kernel_shape(const Capabilities& capabilities) {
-    for (const Variant& row : list)
-        if (row.suits(capabilities) && is_right(row, capabilities)) return row.shape;
+    for (const Variant& row : list) // what takes a single row
+        if (row.fewest_rows <= 1 && row.suits(capabilities) && is_right(row, capabilities)) return row.shape;
     return "none";
 }
 

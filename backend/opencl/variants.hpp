@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,15 +29,17 @@ struct Variant {
     bool (*suits)(const Capabilities&);   // the devices that it is written for: elsewhere it runs where it is forced
     int64_t most_tokens;                  // what it needs of the call: this many query tokens at most
     int64_t most_rows;                    // of one KV head (query heads times tokens), unless it is forced
-    // That a work-group takes; null where the operation has none.
+    // That a work-group takes, 0 where it cannot have any; null where the operation has none.
     uint32_t (*rows_of_group)(const Sdpa&, const Capabilities&);
     uint32_t groups_of_unit = 0; // of attention, that a compute unit is given where groups have many work-items
     uint32_t slots_of_group = 0; // or rows, of an operation on slots; 0: as its launcher divides them
+    int64_t fewest_rows = 0;     // of one KV head, unless it is forced
 };
 
 uint32_t sdpa_vector_rows(const Sdpa& args, const Capabilities&);  // of a pass
 uint32_t sdpa_prefill_rows(const Sdpa& args, const Capabilities&); // of a work-group
 uint32_t sdpa_workgroup_rows(const Sdpa& args, const Capabilities& capabilities);
+uint32_t sdpa_prefill_workgroup_rows(const Sdpa& args, const Capabilities& capabilities);
 
 // In the order of preference.
 std::span<const Variant> variants();
@@ -59,9 +62,11 @@ struct VariantOptions {
 };
 
 // The first of the list that runs there and suits device and call, or that is forced. An operation that has no kernel
-// of the forced shape keeps its own. Throws UNSUPPORTED.
+// of the forced shape keeps its own. takes: what else a row has to suit, unless its kernel is forced. Throws
+// UNSUPPORTED.
 const Variant& choose_variant(std::string_view operation, const Capabilities& capabilities,
-                              const VariantOptions& forced, int64_t tokens, int64_t rows);
+                              const VariantOptions& forced, int64_t tokens, int64_t rows,
+                              const std::function<bool(const Variant&)>& takes = nullptr);
 
 // The subgroups of a kernel of the shape "subgroup", and whether it multiplies small matrices. Throws UNSUPPORTED.
 struct Subgroups {

@@ -27,7 +27,7 @@ name="${last##*/}"
 printf "\\n${name%%_workgroup.cl}:\\n; TotalNumVgprs: 10\\n; ScratchSize: 0\\n; LDSByteSize: 1024\\n" >"$output"
 """
 PTXAS = """#!/bin/sh
-for name in sdpa_vector page_pick page_sign kv_append; do
+for name in sdpa_vector sdpa_prefill page_pick page_sign kv_append; do
     echo "release 12.9 function '$name' Used 10 registers, 1024 bytes smem, 0 bytes stack frame, 0 bytes spill stores"
 done
 """
@@ -57,7 +57,7 @@ def main():
         for program, text in (("clang", CLANG), ("ptxas", PTXAS)):
             write(folder / program, text)
         kernels = folder / "kernels"
-        names = ("sdpa_vector", "page_pick", "page_sign", "kv_append")
+        names = ("sdpa_vector", "sdpa_prefill", "page_pick", "page_sign", "kv_append")
         for path in (*(f"{name}_workgroup.cl" for name in names), "included.h", "other.h"):
             write(kernels / path, "// A kernel.\n")
         cases = list(json.loads((HERE / "resources.json").read_text())["kernels"])

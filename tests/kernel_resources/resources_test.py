@@ -39,13 +39,18 @@ class Kernel:
         return f"{self.name}_workgroup.cl"
 
 
-def attention(rows, *formats, **more):
-    """sdpa_vector for the formats of K and V of each segment."""
+def attention(rows, *formats, name="sdpa_vector", **more):
+    """sdpa_vector, or another, for the formats of K and V of each segment."""
     made = {"SEGMENTS": len(formats), "SLOTS": 0, "STEP": 0, "APPEND": 0, "ROWS": rows, **SIZES, **more}
     for segment, pair in enumerate(formats):
         made |= {f"K_FORMAT_{segment}": pair[0], f"V_FORMAT_{segment}": pair[1]}
-        made |= {f"USES_{name}": 1 for name in pair}
-    return Kernel("sdpa_vector", SIZES["GROUP_SIZE"], made)
+        made |= {f"USES_{each}": 1 for each in pair}
+    return Kernel(name, SIZES["GROUP_SIZE"], made)
+
+
+def prompt(rows, *formats, **more):
+    """sdpa_prefill, likewise."""
+    return attention(rows, *formats, name="sdpa_prefill", **more)
 
 
 def pages(name, **defines):
@@ -78,6 +83,10 @@ CASES = {
     "tensor cores q4_0, 8 rows": attention(8, ("q4_0", "q4_0"), **TENSOR),
     "tensor cores turbo4, 8 rows": attention(8, ("turbo4", "turbo4"), **TENSOR),
     "tensor cores step, f16 and turbo4/turbo3, 4 rows": attention(4, F16, ("turbo4", "turbo3"), **STEP, **TENSOR),
+    "sdpa_prefill f16, 32 rows": prompt(32, F16),
+    "sdpa_prefill f16, 16 rows of 256 elements": prompt(16, F16, HEAD_SIZE=256, V_HEAD_SIZE=256),
+    "sdpa_prefill q8_0, 32 rows": prompt(32, ("q8_0", "q8_0")),
+    "sdpa_prefill slots, f16 and turbo4/turbo3, 32 rows": prompt(32, F16, ("turbo4", "turbo3"), SLOTS=1),
     "page_pick by signs, 4 heads": pages("page_pick", GROUP=4),
     "page_pick by codes, 4 heads": pages("page_pick", GROUP=4, CODES=1),
     "kv_append turbo4/turbo3": rows("kv_append", "turbo4", "turbo3"),

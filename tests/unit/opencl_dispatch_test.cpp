@@ -68,10 +68,44 @@ TEST(opencl_dispatch, the_first_row_that_suits_is_chosen) {
 
 TEST(opencl_dispatch, a_gpu_gets_groups_of_many_work_items_for_any_number_of_rows) {
     EXPECT_EQ(chosen(gpu(), "", 1, 1), "sdpa_vector workgroup");
-    EXPECT_EQ(chosen(gpu(), "", 512, 2048), "sdpa_vector workgroup");
-    EXPECT_EQ(chosen(gpu(), "kernel=prefill", 512, 2048), "sdpa_prefill cpu");
+    EXPECT_EQ(chosen(gpu(), "", 2, 16), "sdpa_vector workgroup");
+    EXPECT_EQ(chosen(gpu(), "", 512, 2048), "sdpa_prefill workgroup");
+    EXPECT_EQ(chosen(gpu(), "kernel=vector", 512, 2048), "sdpa_vector workgroup");
+    EXPECT_EQ(chosen(gpu(), "kernel=prefill", 1, 1), "sdpa_prefill workgroup");
+    EXPECT_EQ(chosen(gpu(), "kernel=prefill,shape=cpu", 512, 2048), "sdpa_prefill cpu");
     EXPECT_EQ(chosen(gpu(), "shape=cpu", 1, 1), "sdpa_vector cpu");
     EXPECT_EQ(kernel_shape(gpu()), "workgroup");
+    Capabilities device = gpu();
+    device.wrong_in_groups = {"sdpa_prefill"}; // as its compiler gets them wrong
+    EXPECT_EQ(chosen(device, "", 512, 2048), "sdpa_vector workgroup");
+    EXPECT_EQ(chosen(device, "kernel=prefill", 512, 2048), "sdpa_prefill cpu");
+}
+
+TEST(opencl_dispatch, a_row_is_passed_over_that_something_else_speaks_against_unless_it_is_forced) {
+    const auto vector = [](const Variant& row) { return row.entry_point == "sdpa_vector"; };
+    EXPECT_EQ(choose_variant("sdpa", gpu(), {}, 512, 2048, vector).entry_point, "sdpa_vector");
+    EXPECT_EQ(choose_variant("sdpa", gpu(), parse_variants("kernel=prefill"), 512, 2048, vector).entry_point,
+              "sdpa_prefill");
+}
+
+// As many as local memory holds the state of.
+TEST(opencl_dispatch, a_group_of_a_prompt_has_32_rows_or_less_where_heads_are_large) {
+    Sdpa args;
+    const auto rows = [&](int64_t head_size, int64_t v_head_size, uint64_t local_memory) {
+        args.q.shape[3] = head_size;
+        args.v.shape[3] = v_head_size;
+        Capabilities device = gpu();
+        device.local_memory_size = local_memory;
+        return sdpa_prefill_workgroup_rows(args, device);
+    };
+    EXPECT_EQ(rows(64, 64, 32 * 1024), 32u);
+    EXPECT_EQ(rows(128, 128, 32 * 1024), 16u);
+    EXPECT_EQ(rows(128, 128, 48 * 1024), 32u);
+    EXPECT_EQ(rows(256, 256, 32 * 1024), 16u);
+    EXPECT_EQ(rows(256, 256, 48 * 1024), 16u);
+    EXPECT_EQ(rows(256, 256, 64 * 1024), 32u);
+    EXPECT_EQ(rows(576, 512, 48 * 1024), 8u);
+    EXPECT_EQ(rows(576, 512, 16 * 1024), 0u);
 }
 
 TEST(opencl_dispatch, without_the_memory_the_group_or_the_compiler_there_are_no_workgroups) {
@@ -93,7 +127,8 @@ TEST(opencl_dispatch, subgroups_come_first_where_there_are_some) {
     Capabilities device = gpu();
     device.subgroup_sizes = 16 | 64;
     EXPECT_EQ(chosen(device, "", 1, 1), "sdpa_vector subgroup");
-    EXPECT_EQ(chosen(device, "", 512, 2048), "sdpa_vector subgroup");
+    EXPECT_EQ(chosen(device, "", 512, 2048), "sdpa_prefill workgroup");
+    EXPECT_EQ(chosen(device, "shape=subgroup", 512, 2048), "sdpa_vector subgroup");
     EXPECT_EQ(chosen(device, "shape=workgroup", 1, 1), "sdpa_vector workgroup");
     EXPECT_EQ(kernel_shape(device), "subgroup");
     device.type = WINNOW_DEVICE_CPU;

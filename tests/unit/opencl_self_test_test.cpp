@@ -138,6 +138,7 @@ float& last_element(const Sdpa& args) {
 TEST(opencl_self_test, what_is_right_passes) {
     WrongDevice right;
     EXPECT_EQ(test_attention(right), "");
+    EXPECT_EQ(test_prompt(right), "");
     for (const OperationCase& each : operation_cases()) EXPECT_EQ(each.run(right), "") << each.operation;
 }
 
@@ -167,6 +168,8 @@ TEST(opencl_self_test, one_element_of_attention_that_is_wrong_is_found) {
         const std::string said = attention_with([&](const Sdpa& args) { last_element(args) += more; });
         EXPECT_EQ(said.rfind("element 63 of head 3 is ", 0), 0u) << said;
     }
+    WrongDevice wrong_prompt("sdpa");
+    EXPECT_EQ(test_prompt(wrong_prompt).rfind("element 0 of head 0, token 0, is ", 0), 0u);
     EXPECT_NE(attention_with([](const Sdpa& args) { last_element(args) += args.v_threshold != 0 ? 3.0f : 0.0f; }), "")
         << "the way without products of matrices is tested, too";
 }
@@ -253,6 +256,19 @@ TEST_F(opencl_self_test_of, a_shape_that_is_wrong_is_left_for_the_next) {
     EXPECT_FALSE(tensor.capabilities().has_tensor_cores);
     ASSERT_EQ(tensor.warnings.size(), 1u);
     EXPECT_NE(tensor.warnings[0].find("wrong with tensor cores"), std::string::npos) << tensor.warnings[0];
+}
+
+TEST_F(opencl_self_test_of, prompts_that_are_wrong_are_left_to_the_kernel_of_few_tokens) {
+    Tested tested;
+    tested.make = [&](const RuntimeState&) { return std::make_unique<WrongDevice>(tested.made == 2 ? "sdpa" : ""); };
+    tested.attention();
+    EXPECT_EQ(tested.made, 2); // for a token, and for a prompt
+    EXPECT_EQ(tested.shape(), "subgroup");
+    EXPECT_EQ(choose_variant("sdpa", tested.capabilities(), {}, 512, 2048).entry_point, "sdpa_vector");
+    ASSERT_EQ(tested.warnings.size(), 1u);
+    EXPECT_NE(tested.warnings[0].find("sdpa_prefill of many query tokens wrong"), std::string::npos)
+        << tested.warnings[0];
+    EXPECT_EQ(choose_variant("sdpa", nvidia(), {}, 512, 2048).entry_point, "sdpa_prefill");
 }
 
 TEST_F(opencl_self_test_of, shapes_are_left_until_one_is_right) {
