@@ -44,7 +44,7 @@ typedef struct sdpa_segment {
     tensor_view positions;      /* int: of each slot, negative where it is free */
     tensor_view k_mean, v_mean; /* float: what rows are stored less than */
     head_view importance;       /* of a step: float */
-    winnow_u64 heads;           /* bit h: it has rows of KV head h; 0: of all. Those of others share its slots */
+    winnow_u64 heads;           /* bit h: it has rows of KV head h; 0: of all. The rest share its slots */
     winnow_u32 slots;
     winnow_u32 first_key;   /* of its slot 0, among the keys that are cut into splits: a multiple of 64 */
     winnow_u32 first_score; /* of its slot 0, in scores_out */

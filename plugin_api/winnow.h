@@ -530,7 +530,7 @@ typedef struct winnow_cache_info {
     char *profile_file;
     uint64_t profile_file_size;
     char policy[32]; /* its name, zero terminated */
-    /* WINNOW_TYPE_* of the packed segment, of layers without formats of their own; sinks and the newest are dense */
+    /* WINNOW_TYPE_* of the packed segment, of layers and heads without their own; sinks and the newest are dense */
     uint32_t k_type;
     uint32_t v_type;
     int64_t sink;          /* first tokens of a sequence, which are never evicted */

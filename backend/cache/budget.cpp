@@ -113,7 +113,15 @@ std::vector<std::vector<RowFormats>> formats_of_all(const Config& config, const 
             RowFormats& others = layer.front();
             others.heads = (others.heads == 0 ? every_head : others.heads) & ~its.heads;
             others.count = std::popcount(others.heads);
-            layer.push_back({each.k, each.v, its.heads, std::popcount(its.heads)});
+            const auto same = std::find_if(layer.begin() + 1, layer.end(), [&](const RowFormats& other) {
+                return other.k == each.k && other.v == each.v;
+            });
+            if (same == layer.end()) {
+                layer.push_back({each.k, each.v, its.heads, std::popcount(its.heads)});
+            } else { // of the other list
+                same->heads |= its.heads;
+                same->count += std::popcount(its.heads);
+            }
             if (others.count == 0) layer.erase(layer.begin());
             if (layer.size() == 1) layer.front().heads = 0;
         }

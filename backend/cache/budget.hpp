@@ -57,7 +57,7 @@ struct Layout {
     bool center = false;            // means of K and V in f32
     uint64_t state = 0;             // bytes of what else there is beside the rows
     std::vector<LowerTier> lower{}; // further packed segments
-    // Of the dense rows, where that does not follow from k and v.
+    // Formats of the dense rows, where they do not follow from k and v.
     std::optional<std::pair<Type, Type>> dense{};
 };
 
@@ -97,6 +97,7 @@ struct RowFormats {
     Type k = Type::f16, v = Type::f16;
     uint64_t heads = 0; // bit h for KV head h; 0: all of them
     int64_t count = 1;  // of heads
+    bool has(int64_t head) const { return heads == 0 || (heads >> head & 1) != 0; }
     friend bool operator==(const RowFormats&, const RowFormats&) = default;
 };
 

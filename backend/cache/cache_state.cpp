@@ -154,6 +154,7 @@ SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t layer_num
         args.description.trigger = {1, 1};
     }
     args.dense = layer.dense_segment(geometry);
+    args.packed = layer.packed_segment(geometry); // of heads that store unlike rows launch_pass has those of each
     for (const Part part : geometry.packed_parts().subspan(1))
         if (layer.rows(part).slots > 0) args.lower.push_back(layer.segment(geometry, part, {0, shape.kv_heads}));
     // Where rows of a state come to free-listed slots, those are of the first packed segment.
@@ -173,7 +174,7 @@ SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t layer_num
     return args;
 }
 
-// The pass of all heads, of `packed`, or where heads store unlike rows of those together that are neighbours and alike.
+// One launch for all heads; where they store unlike rows, one for each run of neighbours that are alike.
 void launch_pass(CacheState& cache, const Layer& layer, const SlotEvict& args) {
     const Geometry& geometry = *cache.geometry;
     const std::span<const Geometry::Heads> alike = geometry.alike(layer.number);
@@ -229,7 +230,6 @@ void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t
     if (!lacks_room(geometry, layer, layer_number, leaving, 0, demanded)) return;
     Fetched fetched(cache, layer);
     SlotEvict args = pass_of(cache, layer, layer_number, geometry.coming(), 0, demanded);
-    args.packed = layer.packed_segment(geometry);
     args.wanted_free = leaving - layer.index.removed(leaving);
     if (geometry.has_cells()) {
         const std::span<const int32_t> of_cells = layer.index.positions();
@@ -256,7 +256,6 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     // What leaves goes behind the rows that there are, not between them.
     if (geometry.recall() && !layer.is_signed) compact(cache, layer);
     SlotEvict args = pass_of(cache, layer, layer_number, incoming, less, demanded);
-    args.packed = layer.packed_segment(geometry);
     if (geometry.recall() && layer.is_signed && layer.packed.slots > 0) {
         // Rows in front are signed and attended to, also where a head has free slots among them: what leaves goes
         // behind.

@@ -100,8 +100,9 @@ void Geometry::set_formats() {
         const std::string layer = "layer " + std::to_string(formats_.size() - 1);
         if (packed.size() + plan_.lower.size() > most_tiers)
             refuse(std::string(config_.policy().name) + ": KV heads of " + layer + " have " +
-                   std::to_string(packed.size()) + " pairs of formats beside " + std::to_string(plan_.lower.size()) +
-                   " further packed segments, expected at most " + std::to_string(most_tiers) + " together");
+                   std::to_string(packed.size()) +
+                   " pairs of formats, beside packed segments below: " + std::to_string(plan_.lower.size()) +
+                   ", expected at most " + std::to_string(most_tiers) + " together");
         if (residual() == 0) refuse_without_residual(": KV heads with formats of their own take their rows from");
         for (int64_t head = 0; head < shape().kv_heads; ++head)
             if (head > 0 && &formats_of_head(static_cast<int64_t>(formats_.size()) - 1, Part::packed, head) ==
@@ -118,27 +119,28 @@ const RowFormats& Geometry::formats_of_head(int64_t layer, Part part, int64_t he
                          [&](const RowFormats& each) { return each.heads == 0 || (each.heads >> head & 1) != 0; });
 }
 
-bool Geometry::has_packed_k(int64_t layer, Part part) const {
+bool Geometry::has_packed(int64_t layer, Part part, Type RowFormats::*side) const {
     const std::span<const RowFormats> all = formats(layer, part);
-    return std::any_of(all.begin(), all.end(), [](const RowFormats& each) { return is_packed(each.k); });
-}
-
-bool Geometry::has_packed_v(int64_t layer, Part part) const {
-    const std::span<const RowFormats> all = formats(layer, part);
-    return std::any_of(all.begin(), all.end(), [](const RowFormats& each) { return is_packed(each.v); });
+    return std::any_of(all.begin(), all.end(), [&](const RowFormats& each) { return is_packed(each.*side); });
 }
 
 void Geometry::set_zeroing() {
     zeroing_ = config_.zeroing();
-    for (int64_t layer = 0; layer < shape().layers; ++layer) {
-        if (residual() == 0 && ((zeroing_.k > 0 && has_packed_k(layer, Part::packed)) ||
-                                (zeroing_.v > 0 && has_packed_v(layer, Part::packed))))
+    for (int64_t layer = 0; layer < shape().layers && residual() == 0; ++layer)
+        if ((zeroing_.k > 0 && has_packed_k(layer, Part::packed)) ||
+            (zeroing_.v > 0 && has_packed_v(layer, Part::packed)))
             refuse_without_residual(": elastic= zeroes rows before they are packed, in");
-        Zeroing& its = zeroing_of_packed_.emplace_back(zeroing_);
-        const auto is_any = [&](auto is) { return std::any_of(packed_parts().begin(), packed_parts().end(), is); };
-        if (!is_any([&](Part part) { return has_packed_k(layer, part); })) its.k = 0;
-        if (!is_any([&](Part part) { return has_packed_v(layer, part); })) its.v = 0;
-    }
+}
+
+Zeroing Geometry::zeroing_of_packed(int64_t layer, int64_t head) const {
+    Zeroing its = zeroing_;
+    const auto is_any = [&](Type RowFormats::*side) {
+        return std::any_of(packed_parts().begin(), packed_parts().end(),
+                           [&](Part part) { return is_packed(formats_of_head(layer, part, head).*side); });
+    };
+    if (!is_any(&RowFormats::k)) its.k = 0;
+    if (!is_any(&RowFormats::v)) its.v = 0;
+    return its;
 }
 
 void Geometry::check_network() const {
@@ -227,17 +229,10 @@ uint64_t Geometry::row_bytes_of(Type type, int64_t elements, int64_t slots) cons
     return row_bytes(type, elements) * static_cast<uint64_t>(shape().kv_heads * slots);
 }
 
-uint64_t Geometry::k_bytes(int64_t layer, Part part, int64_t slots) const {
+uint64_t Geometry::side_bytes(int64_t layer, Part part, Type RowFormats::*side, int64_t elements, int64_t slots) const {
     uint64_t bytes = 0;
     for (const RowFormats& each : formats(layer, part))
-        bytes += row_bytes(each.k, shape().head_size) * static_cast<uint64_t>(each.count * slots);
-    return bytes;
-}
-
-uint64_t Geometry::v_bytes(int64_t layer, Part part, int64_t slots) const {
-    uint64_t bytes = 0;
-    for (const RowFormats& each : formats(layer, part))
-        bytes += row_bytes(each.v, shape().v_head_size) * static_cast<uint64_t>(each.count * slots);
+        bytes += row_bytes(each.*side, elements) * static_cast<uint64_t>(each.count * slots);
     return bytes;
 }
 

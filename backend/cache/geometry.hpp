@@ -29,8 +29,8 @@ public:
     const Shape& shape() const { return request_.shape; }
     const Config& config() const { return config_; }
     const Plan& plan() const { return plan_; }
-    // As the configuration has them; reading it takes longer than a step may. Those of layers without formats of their
-    // own.
+    // As the configuration has them; reading it takes longer than a step may. Those of layers and heads without
+    // formats of their own.
     Type k() const { return k_; }
     Type v() const { return v_; }
     Type k(Part part) const { return usual_formats_[static_cast<size_t>(part)].first; }
@@ -40,8 +40,9 @@ public:
         return formats_[static_cast<size_t>(layer)][static_cast<size_t>(part)];
     }
     const RowFormats& formats_of_head(int64_t layer, Part part, int64_t head) const;
-    bool has_packed_k(int64_t layer, Part part) const; // in some heads
-    bool has_packed_v(int64_t layer, Part part) const;
+    // Whether some heads have a packed format there.
+    bool has_packed_k(int64_t layer, Part part) const { return has_packed(layer, part, &RowFormats::k); }
+    bool has_packed_v(int64_t layer, Part part) const { return has_packed(layer, part, &RowFormats::v); }
     // Neighbouring KV heads of a layer whose rows are alike in all segments.
     struct Heads {
         int64_t first = 0, count = 1;
@@ -70,8 +71,8 @@ public:
     // Rows that an eviction pass leaves in the residual window.
     int64_t keep() const { return plan_.residual > 0 ? plan_.residual - plan_.cadence : 0; }
     const Zeroing& zeroing() const { return zeroing_; }
-    // The same of what has to be zeroed before a layer's rows are packed: of the sides that have a packed format there.
-    const Zeroing& zeroing_of_packed(int64_t layer) const { return zeroing_of_packed_[static_cast<size_t>(layer)]; }
+    // The same of what has to be zeroed before a head's rows are packed: of the sides that have a packed format there.
+    Zeroing zeroing_of_packed(int64_t layer, int64_t head) const;
     int64_t chunk() const; // the most tokens of one append and one attention
 
     // The policy's description of a layer under this memory pressure.
@@ -107,8 +108,12 @@ public:
     const RecallSizes& recall() const { return recall_; } // false: every query attends to all that is resident
     uint64_t row_bytes_of(Type type, int64_t elements, int64_t slots) const; // of all KV heads
     // Keys and values of so many slots of a layer's segment, of all KV heads.
-    uint64_t k_bytes(int64_t layer, Part part, int64_t slots) const;
-    uint64_t v_bytes(int64_t layer, Part part, int64_t slots) const;
+    uint64_t k_bytes(int64_t layer, Part part, int64_t slots) const {
+        return side_bytes(layer, part, &RowFormats::k, shape().head_size, slots);
+    }
+    uint64_t v_bytes(int64_t layer, Part part, int64_t slots) const {
+        return side_bytes(layer, part, &RowFormats::v, shape().v_head_size, slots);
+    }
     // Scratch for the scores of one attention over so many slots or fewer, or the weights of a step of one token.
     uint64_t scores_bytes(int64_t slots) const;
     // How many of a chunk's queries one attention has whose scores are kept: so many that they find room there.
@@ -123,6 +128,8 @@ public:
 private:
     [[noreturn]] void refuse_without_residual(const char* what) const;
     void check_query_heads() const;
+    bool has_packed(int64_t layer, Part part, Type RowFormats::*side) const;
+    uint64_t side_bytes(int64_t layer, Part part, Type RowFormats::*side, int64_t elements, int64_t slots) const;
     void set_formats();
     void set_zeroing();
     void check_network() const;
@@ -146,7 +153,6 @@ private:
     std::vector<bool> ranks_distance_;
     int64_t coming_ = 0, counted_every_ = 1;
     Zeroing zeroing_;
-    std::vector<Zeroing> zeroing_of_packed_; // of each layer
     bool has_cold_budget_ = false, evicts_ = false;
     std::vector<bool> covers_all_;
 };

@@ -2,7 +2,6 @@
 #include "cache/layer.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace winnow::cache {
 namespace {
@@ -27,6 +26,25 @@ Tensor columns_tensor(Type type, Buffer* buffer, int64_t heads, int64_t columns,
     const auto element = static_cast<int64_t>(row_bytes(type, 1)), row = capacity * element;
     tensor.stride = {heads * row, row, row, element};
     return tensor;
+}
+
+// Where the rows begin that have `its` formats, in the memory of a side with `slots` slots for each head: those of
+// larger elements come first, so that all lie at multiples of their elements' size.
+uint64_t first_byte(std::span<const RowFormats> all, const RowFormats& its, Type RowFormats::*side, int64_t elements,
+                    int64_t slots) {
+    const auto size_of = [&](const RowFormats& each) { return is_packed(each.*side) ? 0 : type_size(each.*side); };
+    uint64_t bytes = 0;
+    for (const RowFormats& each : all)
+        if (size_of(each) > size_of(its) || (size_of(each) == size_of(its) && &each < &its))
+            bytes += row_bytes(each.*side, elements) * static_cast<uint64_t>(each.count * slots);
+    return bytes;
+}
+
+// What some heads have, which store alike.
+Segment of_heads(const std::vector<Segment>& segments, Geometry::Heads heads) {
+    for (const Segment& segment : segments)
+        if (segment.has_rows_of(heads.first)) return heads_of(segment, heads.first, heads.count);
+    return {};
 }
 
 uint64_t bytes_in(const Rows& rows) {
@@ -83,12 +101,12 @@ std::vector<Segment> views_of(const Geometry& geometry, int64_t layer, Part part
     if (geometry.keeps_importance())
         segment.importance = columns_tensor(Type::f32, rows.importance.get(), shape.kv_heads, slots, rows.slots);
     std::vector<Segment> all;
-    uint64_t k_first = 0, v_first = 0; // the heads of a pair of formats have their rows one after another
-    for (const RowFormats& each : geometry.formats(layer, part)) {
+    const std::span<const RowFormats> formats = geometry.formats(layer, part);
+    for (const RowFormats& each : formats) {
         segment.k = rows_tensor(each.k, rows.k.get(), each.count, slots, rows.slots, shape.head_size);
         segment.v = rows_tensor(each.v, rows.v.get(), each.count, slots, rows.slots, shape.v_head_size);
-        segment.k.offset = std::exchange(k_first, k_first + static_cast<uint64_t>(segment.k.stride[0]));
-        segment.v.offset = std::exchange(v_first, v_first + static_cast<uint64_t>(segment.v.stride[0]));
+        segment.k.offset = first_byte(formats, each, &RowFormats::k, shape.head_size, rows.slots);
+        segment.v.offset = first_byte(formats, each, &RowFormats::v, shape.v_head_size, rows.slots);
         segment.heads = each.heads;
         segment.shares_slots = !all.empty();
         all.push_back(segment);
@@ -102,9 +120,7 @@ Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& 
 
 Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots,
                 Geometry::Heads heads) {
-    for (const Segment& segment : views_of(geometry, layer, part, rows, slots))
-        if (segment.has_rows_of(heads.first)) return heads_of(segment, heads.first, heads.count);
-    return {};
+    return of_heads(views_of(geometry, layer, part, rows, slots), heads);
 }
 
 void copy_slots(Device& device, const Geometry& geometry, int64_t layer, Part part, const Rows& from, int64_t slots,
@@ -203,9 +219,7 @@ Segment Layer::dense_segment(const Geometry& geometry) const {
 }
 
 Segment Layer::segment(const Geometry& geometry, Part part, Geometry::Heads heads) const {
-    for (const Segment& segment : segments_of(geometry, part))
-        if (segment.has_rows_of(heads.first)) return heads_of(segment, heads.first, heads.count);
-    return {};
+    return of_heads(segments_of(geometry, part), heads);
 }
 
 Segment Layer::with_means(const Geometry& geometry, Segment segment) const {

@@ -59,7 +59,7 @@ uint64_t counted_bytes_of(const Geometry& geometry, int64_t layer, Part part, in
 // The first `slots` slots of a segment, as attention has them: one for each pair of formats that its KV heads have;
 // `rows` may lack buffers.
 std::vector<Segment> views_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots);
-// The same where all heads store alike, or of some heads that do.
+// The first of them, which is all where heads store alike; and what neighbouring heads that do have.
 Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots);
 Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots,
                 Geometry::Heads heads);
@@ -114,7 +114,8 @@ struct Layer : SegmentRows {
     std::vector<Part> parts(const Geometry& geometry) const; // which those are
     Segment dense_segment(const Geometry& geometry) const;
     Segment segment(const Geometry& geometry, Part part, Geometry::Heads heads) const;
-    Segment packed_segment(const Geometry& geometry) const; // of a layer whose heads store alike
+    // Of all heads; where these store unlike rows, of those of the first pair of formats.
+    Segment packed_segment(const Geometry& geometry) const;
     // Slots of it, of which the memory lies in `rows` from the first one on.
     Segment packed_segment(const Geometry& geometry, const Rows& rows, int64_t slots) const;
     Segment hot_segment(const Geometry& geometry) const;

@@ -55,11 +55,11 @@ std::string recall_of(const Config& config) { return config.recalls() ? to_strin
 std::string formats_of(const Geometry& geometry, int64_t layer) {
     std::string text;
     for (const RowFormats& each : geometry.formats(layer, Part::packed)) {
-        text.append(text.empty() ? "" : ", ").append(format_name(each.k)).append(" and ").append(format_name(each.v));
+        text.append(text.empty() ? "" : "; ").append(format_name(each.k)).append(" and ").append(format_name(each.v));
         if (each.heads == 0) continue;
-        text += " in KV heads";
+        text += each.count == 1 ? " in KV head" : " in KV heads";
         for (int64_t head = 0; head < geometry.shape().kv_heads; ++head)
-            if ((each.heads >> head & 1) != 0) text.append(" ").append(std::to_string(head));
+            if (each.has(head)) text.append(" ").append(std::to_string(head));
     }
     return text;
 }

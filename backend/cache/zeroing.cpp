@@ -4,18 +4,21 @@
 namespace winnow::cache {
 namespace {
 
-void zero(CacheState& cache, const Layer& layer, const Zeroing& zeroing) {
+// of_head: what is zeroed in heads that store alike, of which the first is given.
+template <class OfHead>
+void zero(CacheState& cache, const Layer& layer, const OfHead& of_head) {
     const Geometry& geometry = *cache.geometry;
-    if (!zeroing || layer.index.next() < zeroing.after) return;
-    SlotZero args;
-    args.k_scale = zeroing.k;
-    args.v_scale = zeroing.v;
-    args.sink = zeroing.sink;
-    args.positions =
-        state_tensor(Type::i32, geometry.state().positions, layer.state.get(), 1, geometry.request().cells);
-    if (layer.parts(geometry).empty()) return;
+    if (!geometry.zeroing() || layer.index.next() < geometry.zeroing().after || layer.parts(geometry).empty()) return;
     for (const Geometry::Heads& heads : geometry.alike(layer.number)) {
+        const Zeroing zeroing = of_head(heads.first);
+        if (!zeroing) continue;
+        SlotZero args;
         args.segments = layer.segments(geometry, heads);
+        args.k_scale = zeroing.k;
+        args.v_scale = zeroing.v;
+        args.sink = zeroing.sink;
+        args.positions =
+            state_tensor(Type::i32, geometry.state().positions, layer.state.get(), 1, geometry.request().cells);
         cache.device.launch(args);
     }
 }
@@ -27,11 +30,12 @@ void zero_after_chunk(CacheState& cache, const Layer& layer, int64_t layer_numbe
     if (!zeroing) return;
     // Layers take turns, so that steps take equal time.
     const int64_t early = zeroing.every - layer_number * zeroing.every / cache.geometry->shape().layers;
-    if ((layer.index.next() + early) / zeroing.every > (before + early) / zeroing.every) zero(cache, layer, zeroing);
+    if ((layer.index.next() + early) / zeroing.every > (before + early) / zeroing.every)
+        zero(cache, layer, [&](int64_t) { return zeroing; });
 }
 
 void zero_before_packing(CacheState& cache, const Layer& layer) {
-    zero(cache, layer, cache.geometry->zeroing_of_packed(layer.number));
+    zero(cache, layer, [&](int64_t head) { return cache.geometry->zeroing_of_packed(layer.number, head); });
 }
 
 } // namespace winnow::cache

@@ -19,7 +19,7 @@ inline constexpr int32_t free_slot = -1;
 inline constexpr uint8_t free_slot_byte = 0xff; // every byte of it
 inline constexpr int32_t anchor_flag = 1 << 30; // token ids are below it
 
-// Rows of K and V in one format each, for every KV head of one layer of one sequence.
+// Rows of K and V in one format each, for every KV head of one layer of one sequence, or for those of `heads`.
 struct Segment {
     Tensor k;          // [1, kv_heads, slots, head_size], any storage format
     Tensor v;          // [1, kv_heads, slots, v_head_size], any storage format

@@ -103,12 +103,12 @@ void CacheOracle::zero(const Step& step, OracleLayer& layer, bool is_before_pack
         const auto type_of = [&](size_t head, int64_t segment) {
             return is_key ? of_heads[head].k_type_of(segment) : of_heads[head].v_type_of(segment);
         };
-        bool is_packed_anywhere = false;
-        for (size_t head = 0; head < of_heads.size(); ++head)
+        if (scale == 0) continue;
+        for (size_t head = 0; head < of_heads.size(); ++head) {
+            bool is_packed_anywhere = false;
             for (int64_t segment = 1; segment <= 1 + static_cast<int64_t>(setup_.lower.size()); ++segment)
                 is_packed_anywhere = is_packed_anywhere || is_packed(type_of(head, segment));
-        if (scale == 0 || (is_before_packing && !is_packed_anywhere)) continue;
-        for (size_t head = 0; head < of_heads.size(); ++head) {
+            if (is_before_packing && !is_packed_anywhere) continue;
             const Side side = side_of(layer.tokens, head, is_key, setup_.zeroing->sink,
                                       [&](const HeadToken& own) { return !is_packed(type_of(head, own.segment)); });
             for (const Doubtful& each : zero_side(side, scale)) {
