@@ -62,7 +62,7 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
         EXPECT_EQ(error.status(), WINNOW_ERROR_INVALID_ARGUMENT);
         const std::string message = error.what();
         for (const std::string& part :
-             {"\"" + item + "\"", std::string("kernel=vector|prefill"), std::string("shape=subgroup|workgroup|cpu"),
+             {"\"" + item + "\"", std::string("kernel=prefill|vector"), std::string("shape=workgroup|subgroup|cpu"),
               std::string("slot_shape=workgroup|cpu"), std::string("subgroup=16|32|64"),
               std::string("tensor=off|emulated"), std::string("launches=1|2"), std::string("splits=N (1 to 1024)"),
               std::string("host_memory=copy"), std::string("optimize=off"), std::string("params=value|memory"),
