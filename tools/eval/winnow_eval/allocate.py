@@ -1,16 +1,21 @@
-"""Which layers are worth more bits, and which bear fewer.
+"""Which layers, or KV heads of layers, are worth more bits, and which bear fewer.
 
-Each layer in turn stores its keys, and then its values, in the next coarser format, and all else stays as it is: how
-much that adds to the divergence from the full cache is the layer's sensitivity. Loss grows with the squared error of
-what is stored, so that a sensitivity also says what a finer format would gain. Then the two lists of layers that a
+Each layer, or each head, in turn stores its keys, and then its values, in the next coarser format, and all else stays
+as it is: how much that adds to the divergence from the full cache is its sensitivity. Loss grows with the squared error
+of what is stored, so that a sensitivity also says what a finer format would gain. Then the two lists that a
 configuration may have, `fine` and `coarse`, are filled so that the predicted loss is least within a number of bytes.
 Sensitivities may come from a file instead, measured before or written by hand.
+
+A unit is (layer, head), and a head of None stands for all heads of the layer.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure, given
+import numpy
+
+from winnow_eval import Failure, given, layer_lists
 from winnow_eval.store import write_json
 
 POLICY = "winnow"
@@ -22,12 +27,14 @@ COARSER = {"k": "turbo3", "v": "turbo2"}
 FINER = {"k": "q8_0", "v": "turbo4"}
 ERRORS = {"q8_0": 0.0, "turbo4": 0.0093, "turbo3": 0.0340, "turbo2": 0.1161}  # docs/formats.md, of the variance
 LISTS = ("fine", "coarse")
+BY = ("layers", "heads")
+MOST_HEADS = 64  # of a layer whose heads a list names
 MOST = 1e9  # nats, of what is given
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A change of a layer: one side in another format."""
+    """A change of a layer or a head: one side in another format."""
 
     side: str
     format: str
@@ -39,94 +46,106 @@ class Kind:
 KINDS = tuple(Kind(side, table[side]) for table in (FINER, COARSER) for side in SIDES)
 
 
-def measured(layer, side):
-    """The configuration in which a layer stores a side coarser."""
-    return f"{POLICY}:coarse={layer},{Kind(side, COARSER[side]).key('coarse')}"
+def units(shape, by):
+    """What is measured apart."""
+    heads = range(shape["kv_heads"]) if by == "heads" else [None]
+    return [(layer, head) for layer in range(shape["layers"]) for head in heads]
 
 
-def rows(layers):
-    return [POLICY, *(measured(layer, side) for layer in range(layers) for side in SIDES)]
+def expect_listed(shape, where):
+    """Fails where layers have more heads than a list can name."""
+    if shape["kv_heads"] > MOST_HEADS:
+        raise Failure(f"{where}: layers have {shape['kv_heads']} KV heads, expected at most {MOST_HEADS}, which is as "
+                      "many as a list can name")
 
 
-def ranges(layers):
-    """As the key has them: 0-2+7."""
-    found = []
-    for layer in sorted(layers):
-        if found and layer == found[-1][1] + 1:
-            found[-1][1] = layer
-        else:
-            found.append([layer, layer])
-    return "+".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+def measured(unit, side, kv_heads):
+    """The configuration in which a unit stores a side coarser."""
+    return f"{POLICY}:coarse={layer_lists.spell([unit], kv_heads)},{Kind(side, COARSER[side]).key('coarse')}"
 
 
-def string(lists):
-    """The configuration of [(kind, its layers)]."""
-    pairs = [f"{which}={ranges(layers)},{kind.key(which)}"
-             for which, (kind, layers) in zip(LISTS, [each for each in lists if each[1]], strict=False)]
+def rows(shape, by):
+    return [POLICY, *(measured(unit, side, shape["kv_heads"]) for unit in units(shape, by) for side in SIDES)]
+
+
+def string(lists, kv_heads):
+    """The configuration of [(kind, its units)]."""
+    pairs = [f"{which}={layer_lists.spell(its, kv_heads)},{kind.key(which)}"
+             for which, (kind, its) in zip(LISTS, [each for each in lists if each[1]], strict=False)]
     return POLICY + (":" + ",".join(pairs) if pairs else "")
 
 
-def formats(configuration, layers):
-    """What a configuration of this module's stores: {side: [the format of each layer]}."""
+def formats(configuration, shape):
+    """What a configuration of this module's stores: {side: of each layer the format of each head}."""
     keys = dict(each.split("=") for each in configuration.partition(":")[2].split(",") if each)
-    found = {side: [USUAL[side]] * layers for side in SIDES}
+    found = {side: [[USUAL[side]] * shape["kv_heads"] for _ in range(shape["layers"])] for side in SIDES}
     for which in LISTS:
-        for part in keys.get(which, "").split("+"):
-            first, _, last = part.partition("-")
+        for layer, head in layer_lists.read(keys.get(which, ""), shape["kv_heads"]):
             for side in SIDES:
-                if part and f"{side}_{which}" in keys:
-                    for layer in range(int(first), int(last or first) + 1):
-                        found[side][layer] = keys[f"{side}_{which}"]
+                found[side][layer][head] = keys.get(f"{side}_{which}", found[side][layer][head])
     return found
 
 
 def change(kind, sensitivity):
-    """What a kind adds to a layer's loss; less than 0 where it gains."""
+    """What a kind adds to the loss of a layer or a head; less than 0 where it gains."""
     usual = ERRORS[USUAL[kind.side]]
     return sensitivity * (ERRORS[kind.format] - usual) / (ERRORS[COARSER[kind.side]] - usual)
 
 
+def least_sums(changes):
+    """The least sum of none of some numbers, of one, and so on."""
+    return numpy.concatenate([[0], numpy.cumsum(numpy.sort(changes))])
+
+
 def fill(changes, costs, most):
-    """(predicted change of the loss, bytes, [layers of each kind]) of the best two lists.
+    """(predicted change of the loss, bytes, [numbers of the units of each kind]) of the best two lists, or None.
 
-    changes: of each layer what each of two kinds adds to the loss; costs: bytes that each adds; most: of all together.
-    A layer is in one list at most.
+    changes: of each unit what each of two kinds adds to the loss; costs: bytes that each adds; most: of all together.
+    A unit is in one list at most. Of those that are in a list the first has the ones that prefer it most, or two could
+    be exchanged. So, where all units are in order of that preference, the first list is before some place and the
+    second behind it, and each has the units there that change least: all places and lengths of lists are tried.
     """
-    best = {(0, 0): (0.0, None)}  # by how many layers are in each list: (sum, the layers as a chain)
-    for layer, of_kinds in enumerate(changes):
-        following = dict(best)
-        for (first, second), (total, chain) in best.items():
-            for which, more in enumerate(of_kinds):
-                counts = (first + (which == 0), second + (which == 1))
-                candidate = (total + more, (layer, which, chain))
-                if counts not in following or candidate[0] < following[counts][0]:
-                    following[counts] = candidate
-        best = following
-    allowed = [(total, counts[0] * costs[0] + counts[1] * costs[1], chain) for counts, (total, chain) in best.items()
-               if counts[0] * costs[0] + counts[1] * costs[1] <= most]
-    if not allowed:
+    both = numpy.array(changes, float)
+    order = numpy.argsort(both[:, 0] - both[:, 1], kind="stable")
+    first, second = both[order].T
+    size = len(order) + 1
+    best, places = numpy.full((size, size), numpy.inf), numpy.zeros((size, size), int)  # by the lengths of the lists
+    for place in range(size):
+        there = slice(place + 1), slice(size - place)
+        sums = least_sums(first[:place])[:, None] + least_sums(second[place:])
+        places[there][sums < best[there]] = place
+        best[there] = numpy.minimum(best[there], sums)
+    added = numpy.add.outer(numpy.arange(size) * costs[0], numpy.arange(size) * costs[1])
+    best[added > most] = numpy.inf
+    total = best.min()
+    if total == numpy.inf:
         return None
-    total, added, chain = min(allowed, key=lambda each: each[:2])
-    lists = ([], [])
-    while chain is not None:
-        layer, which, chain = chain
-        lists[which].append(layer)
-    return total, added, [sorted(each) for each in lists]
+    lengths = min(map(tuple, numpy.argwhere(best == total)), key=lambda each: added[each])
+    place = places[lengths]
+    lists = (order[:place][numpy.argsort(first[:place], kind="stable")[:lengths[0]]],
+             order[place:][numpy.argsort(second[place:], kind="stable")[:lengths[1]]])
+    return float(total), int(added[lengths]), [sorted(map(int, each)) for each in lists]
 
 
-def allocate(sensitivities, row_bytes, most):
-    """(predicted change of the loss, bytes a token more, the configuration); sensitivities: of each layer by side."""
-    found = []
+def allocate(found, most):
+    """(predicted change of the loss, bytes a token more, the configuration) of what a file has."""
+    shape, by = found["shape"], by_of(found)
+    its_units = units(shape, by)
+    lost = [each for layer in found["sensitivities"] for each in layer.get("heads", [layer])]
+    sizes = {name: size * (1 if by == "heads" else shape["kv_heads"])
+             for name, size in row_bytes(shape["head_size"]).items()}
+    allocations = []
     for at, first in enumerate(KINDS):
         for second in KINDS[at + 1:]:
             pair = (first, second)
-            costs = [row_bytes[kind.format] - row_bytes[USUAL[kind.side]] for kind in pair]
-            changes = [[change(kind, layer[kind.side]) for kind in pair] for layer in sensitivities]
-            filled = fill(changes, costs, most)
+            costs = [sizes[kind.format] - sizes[USUAL[kind.side]] for kind in pair]
+            filled = fill([[change(kind, each[kind.side]) for kind in pair] for each in lost], costs, most)
             if filled is not None:
                 total, added, lists = filled
-                found.append((total, added, string(list(zip(pair, lists, strict=True)))))
-    return min(found)
+                listed = [(kind, [its_units[number] for number in numbers]) 
+                          for kind, numbers in zip(pair, lists, strict=True)]
+                allocations.append((total, added, string(listed, shape["kv_heads"])))
+    return min(allocations)
 
 
 def row_bytes(head_size):
@@ -134,32 +153,57 @@ def row_bytes(head_size):
     return {"q8_0": head_size // 32 * 34} | {f"turbo{bits}": head_size * bits // 8 + 2 for bits in (2, 3, 4)}
 
 
-def sensitivities(results, layers):
-    """Of each layer by side: how much more is lost where it is stored coarser."""
+def sensitivities(results, shape, by):
+    """Of each layer, or of each of its heads, by side: how much more is lost where it is stored coarser."""
     lost = {row["name"]: row["kld"] for row in results["rows"]}
-    return [{side: lost[measured(layer, side)] - lost[POLICY] for side in SIDES} for layer in range(layers)]
+    found = [{side: lost[measured(unit, side, shape["kv_heads"])] - lost[POLICY] for side in SIDES}
+             for unit in units(shape, by)]
+    if by == "layers":
+        return found
+    return [{"heads": list(heads)} for heads in zip(*[iter(found)] * shape["kv_heads"], strict=True)]
 
 
-def measured_of(results, shape):
+def measured_of(results, shape, by):
     """What allocation.json has of what was measured."""
     base = next(row for row in results["rows"] if row["name"] == POLICY)
     return {"format": FORMAT, "model": results["model"], "text": results["text"], "shape": shape, "kld": base["kld"],
-            "sensitivities": sensitivities(results, shape["layers"])}
+            "sensitivities": sensitivities(results, shape, by)}
 
 
 def read(path):
     """The same of an allocation.json, measured before or written by hand."""
     found = given.read(path, "--from", "allocation.schema.json")
     found["shape"] = {key: int(value) for key, value in found["shape"].items()}  # which may be written as 3.0
-    layers, given_ones = found["shape"]["layers"], found["sensitivities"]
-    if len(given_ones) != layers:
-        raise Failure(f"--from: {path}, sensitivities: of {len(given_ones)} layers, expected one for each of {layers}")
-    for number, layer in enumerate([{"kld": found["kld"]}, *given_ones]):
-        for key, value in layer.items():
-            if isinstance(value, (int, float)) and not -MOST <= value <= MOST:  # nor NaN
-                where = key if number == 0 else f"sensitivities[{number - 1}].{key}"
-                raise Failure(f"--from: {path}, {where}: {value}, expected a number of at most {MOST:g}")
+    layers, kv_heads, all_layers = found["shape"]["layers"], found["shape"]["kv_heads"], found["sensitivities"]
+    if len(all_layers) != layers:
+        raise Failure(f"--from: {path}, sensitivities: of {len(all_layers)} layers, expected one for each of {layers}")
+    _expect_number(path, "kld", found["kld"])
+    by = by_of(found)
+    if by == "heads":
+        expect_listed(found["shape"], f"--from: {path}, shape.kv_heads")
+    for layer, its in enumerate(all_layers):
+        where = f"sensitivities[{layer}]"
+        if ("heads" in its) != (by == "heads"):
+            raise Failure(f"--from: {path}, {where}: of {'its KV heads' if 'heads' in its else 'the whole layer'}, "
+                          f"expected {by} as in the first layer")
+        if by == "heads" and len(its["heads"]) != kv_heads:
+            raise Failure(f"--from: {path}, {where}.heads: of {len(its['heads'])} KV heads, expected one for each of "
+                          f"{kv_heads}")
+        for number, lost in enumerate(its.get("heads", [its])):
+            of_head = f".heads[{number}]" if by == "heads" else ""
+            for side in SIDES:
+                _expect_number(path, f"{where}{of_head}.{side}", lost[side])
     return found
+
+
+def _expect_number(path, where, value):
+    if not -MOST <= value <= MOST:  # nor NaN
+        raise Failure(f"--from: {path}, {where}: {value}, expected a number of at most {MOST:g}")
+
+
+def by_of(found):
+    """By what the sensitivities of a file are."""
+    return "heads" if "heads" in found["sensitivities"][0] else "layers"
 
 
 def report(found, shares, folder):
@@ -168,9 +212,7 @@ def report(found, shares, folder):
     usual = shape["layers"] * shape["kv_heads"] * sum(sizes[USUAL[side]] for side in SIDES)
     allocations = []
     for share in shares:
-        more, added, configuration = allocate(found["sensitivities"],
-                                              {name: shape["kv_heads"] * size for name, size in sizes.items()},
-                                              (share - 1) * usual)
+        more, added, configuration = allocate(found, math.floor(round(share * usual, 6)) - usual)
         allocations.append({"share": share, "configuration": configuration, "predicted_kld": found["kld"] + more,
                             "bytes_per_token": usual + added})
     made = found | {"usual_bytes_per_token": usual, "allocations": allocations}
