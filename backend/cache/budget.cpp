@@ -110,9 +110,10 @@ std::vector<std::vector<RowFormats>> formats_of_all(const Config& config, const 
                 continue;
             }
             if (each.k == usual.k && each.v == usual.v) continue;
-            RowFormats& others = layer.front();
+            RowFormats others = layer.front();
             others.heads = (others.heads == 0 ? every_head : others.heads) & ~its.heads;
             others.count = std::popcount(others.heads);
+            layer.front() = others;
             const auto same = std::find_if(layer.begin() + 1, layer.end(), [&](const RowFormats& other) {
                 return other.k == each.k && other.v == each.v;
             });

@@ -244,6 +244,7 @@ std::vector<NamedSetup> policy_setups() {
         s.own_formats = {{"fine", {0}}, {"coarse", {1}}};
     });
     add(all, "h2o_of_heads_of_own_formats", Policy::h2o, [](CacheSetup& s) {
+        s.kv_heads = 3;
         s.own_formats = {{"fine", {}, {{0, 1}, {1, 5}}}, {"coarse", {}, {{0, 4}}}};
     });
     add(all, "random_of_heads_in_two_segments", Policy::random, [](CacheSetup& s) {

@@ -112,7 +112,7 @@ uint32_t splits_with(const Tuning& tuning, std::string_view shape) {
     const Segment* const segments[] = {&segment};
     SdpaKernel kernel;
     for (const Variant& row : variants())
-        if (row.operation == "sdpa" && row.shape == shape && kernel.variant == nullptr) kernel.variant = &row;
+        if (row.operation == "sdpa" && row.forced_as == "vector" && row.shape == shape) kernel.variant = &row;
     kernel.rows = 1;
     kernel.head_size = kernel.v_head_size = 64;
     return divide(args, segments, kernel, 16, 0, tuning, 4096).splits;
