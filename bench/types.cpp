@@ -27,6 +27,8 @@ const std::map<std::string, uint32_t>& storage_formats() {
         {"turbo2", WINNOW_TYPE_TURBO2},
         {"turbo3_5", WINNOW_TYPE_TURBO3_5},
         {"turbo2_5", WINNOW_TYPE_TURBO2_5},
+        {"sparse16", WINNOW_TYPE_SPARSE16},
+        {"sparse8", WINNOW_TYPE_SPARSE8},
     };
     return formats;
 }

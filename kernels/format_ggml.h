@@ -64,6 +64,12 @@ static inline block_range block_range_of(float16 a, float16 b) {
     return range;
 }
 
+/* Halves away from 0, as C's roundf: just less than a half is added, so that nothing below one gets there. */
+static inline int16 round_away(float16 x) {
+    const float16 sum = x + copysign((float16)(0.49999997f), x);
+    return select((int16)(0), convert_int16(sum), fabs(sum) < 2147483648.0f);
+}
+
 static inline float inverse_or_0(float d) { return d != 0.0f ? 1.0f / d : 0.0f; }
 
 /* Codes from numbers that are not negative: what no int can hold becomes 0, as it does in the low byte of x86's. Both

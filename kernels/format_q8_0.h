@@ -20,12 +20,6 @@ static inline float16 load16_q8_0(const __global uchar* row, uint first, const u
     return load_half16(row + first / 32 * 34) * codes16_q8_0(row, first, n LOOKUP_TABLE);
 }
 
-/* Halves away from 0, as C's roundf: just less than a half is added, so that nothing below one gets there. */
-static inline int16 round_away(float16 x) {
-    const float16 sum = x + copysign((float16)(0.49999997f), x);
-    return select((int16)(0), convert_int16(sum), fabs(sum) < 2147483648.0f);
-}
-
 static inline void store_block_q8_0(__global uchar* block, float16 a, float16 b) {
 #pragma OPENCL FP_CONTRACT OFF
     const float magnitude = block_magnitude(a, b);

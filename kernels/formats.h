@@ -11,4 +11,5 @@
 #include "format_q4_0.h"
 #include "format_iq4_nl.h"
 #include "format_affine.h"
+#include "format_sparse.h"
 #include "format_turbo.h"

@@ -77,6 +77,8 @@ extern "C" {
 #define WINNOW_TYPE_TURBO2 34
 #define WINNOW_TYPE_TURBO3_5 35 /* the first half of a row's chunks at one bit more */
 #define WINNOW_TYPE_TURBO2_5 36
+#define WINNOW_TYPE_SPARSE16 40 /* of each block of 32 the 21 largest elements in F16, the others are 0 [32] */
+#define WINNOW_TYPE_SPARSE8 41  /* the 22 largest in 8 bits */
 
 /* Which factor a turbo format stores for a row x, y = x rotated, c = the codes' centroids (docs/formats.md). Where the
  * format has no norm it is ignored. */

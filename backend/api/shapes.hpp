@@ -13,11 +13,11 @@
 namespace winnow::api {
 
 inline constexpr auto dense_types = {Type::f32, Type::f16, Type::bf16};
-inline constexpr auto storage_types = {Type::f32,         Type::f16,         Type::bf16,         Type::q8_0,
-                                       Type::q5_1,        Type::q5_0,        Type::q4_1,         Type::q4_0,
-                                       Type::iq4_nl,      Type::affine8_g32, Type::affine8_g64,  Type::affine8_g128,
-                                       Type::affine4_g32, Type::affine4_g64, Type::affine4_g128, Type::turbo4,
-                                       Type::turbo3,      Type::turbo2,      Type::turbo3_5,     Type::turbo2_5};
+inline constexpr auto storage_types = {
+    Type::f32,         Type::f16,         Type::bf16,         Type::q8_0,        Type::q5_1,        Type::q5_0,
+    Type::q4_1,        Type::q4_0,        Type::iq4_nl,       Type::affine8_g32, Type::affine8_g64, Type::affine8_g128,
+    Type::affine4_g32, Type::affine4_g64, Type::affine4_g128, Type::turbo4,      Type::turbo3,      Type::turbo2,
+    Type::turbo3_5,    Type::turbo2_5,    Type::sparse16,     Type::sparse8};
 inline constexpr auto index_types = {Type::i32, Type::i64};
 inline constexpr auto float_type = {Type::f32};
 inline constexpr auto mask_types = {Type::f32, Type::f16, Type::boolean};

@@ -44,6 +44,8 @@ constexpr std::array facts = {
     Facts{Type::turbo2, "TURBO2", 0, chunk, 0, 2, 4},
     Facts{Type::turbo3_5, "TURBO3_5", 0, chunk, 0, 2, 7},
     Facts{Type::turbo2_5, "TURBO2_5", 0, chunk, 0, 2, 5},
+    Facts{Type::sparse16, "SPARSE16", 0, 32, 32, 6, 21},
+    Facts{Type::sparse8, "SPARSE8", 0, 32, 32, 6, 11},
 };
 
 const Facts* find(Type type) {

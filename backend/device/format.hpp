@@ -34,6 +34,8 @@ enum class Type : uint32_t {
     turbo2 = WINNOW_TYPE_TURBO2,
     turbo3_5 = WINNOW_TYPE_TURBO3_5,
     turbo2_5 = WINNOW_TYPE_TURBO2_5,
+    sparse16 = WINNOW_TYPE_SPARSE16,
+    sparse8 = WINNOW_TYPE_SPARSE8,
 };
 
 const char* type_name(Type type);

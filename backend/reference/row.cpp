@@ -6,6 +6,7 @@
 #include "reference/element.hpp"
 #include "reference/format_affine.hpp"
 #include "reference/format_ggml.hpp"
+#include "reference/format_sparse.hpp"
 #include "reference/format_turbo.hpp"
 #include "reference/rotation.hpp"
 
@@ -14,6 +15,7 @@ namespace winnow::reference {
 void decode_row(Type type, const std::byte* row, int64_t n, double* x) {
     if (is_ggml(type)) return decode_ggml(type, row, n, x);
     if (is_affine(type)) return decode_affine(type, row, n, x);
+    if (is_sparse(type)) return decode_sparse(type, row, n, x);
     if (is_rotated(type)) return decode_turbo(type, row, n, x);
     const int64_t size = static_cast<int64_t>(type_size(type));
     for (int64_t i = 0; i < n; ++i) x[i] = load(type, row + i * size);
@@ -22,6 +24,7 @@ void decode_row(Type type, const std::byte* row, int64_t n, double* x) {
 void encode_row(Type type, std::byte* row, int64_t n, const double* x, Norm norm) {
     if (is_ggml(type)) return encode_ggml(type, row, n, x);
     if (is_affine(type)) return encode_affine(type, row, n, x);
+    if (is_sparse(type)) return encode_sparse(type, row, n, x);
     if (is_rotated(type)) return encode_turbo(type, row, n, x, norm);
     const int64_t size = static_cast<int64_t>(type_size(type));
     for (int64_t i = 0; i < n; ++i) store(type, row + i * size, x[i]);

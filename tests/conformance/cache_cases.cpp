@@ -66,7 +66,7 @@ constexpr uint32_t own_types[cache_shapes][2][2] = {
     {{WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_Q4_0, WINNOW_TYPE_TURBO4}},
     {{WINNOW_TYPE_TURBO4, WINNOW_TYPE_F16}, {WINNOW_TYPE_TURBO2, WINNOW_TYPE_TURBO2}},
     {{WINNOW_TYPE_F32, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_TURBO3, WINNOW_TYPE_Q4_0}},
-    {{WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_Q8_0, WINNOW_TYPE_Q4_1}}};
+    {{WINNOW_TYPE_F16, WINNOW_TYPE_Q8_0}, {WINNOW_TYPE_SPARSE16, WINNOW_TYPE_SPARSE8}}};
 
 void set_own_types(CacheSetup& setup, int shape) {
     if (setup.has_formats_by_head()) setup.kv_heads = std::max<int64_t>(setup.kv_heads, 3);

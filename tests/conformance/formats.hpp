@@ -9,7 +9,7 @@
 
 namespace winnow::conformance {
 
-enum class Family { dense, ggml, affine, turbo };
+enum class Family { dense, ggml, affine, turbo, sparse };
 
 struct Format {
     uint32_t type;
@@ -41,6 +41,8 @@ inline const std::vector<Format>& formats() {
         {WINNOW_TYPE_TURBO2, "turbo2", Family::turbo, 16, 0},
         {WINNOW_TYPE_TURBO3_5, "turbo3_5", Family::turbo, 16, 0},
         {WINNOW_TYPE_TURBO2_5, "turbo2_5", Family::turbo, 16, 0},
+        {WINNOW_TYPE_SPARSE16, "sparse16", Family::sparse, 32, 48},
+        {WINNOW_TYPE_SPARSE8, "sparse8", Family::sparse, 32, 28},
     };
     return all;
 }

@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <sstream>
 
@@ -229,6 +230,64 @@ private:
     double zero_ = 0, least_ = 0, most_ = 0; // codes
 };
 
+// A block of which the largest elements are there. Which those are is not known of elements whose magnitudes are within
+// 2 e of each other.
+class SparseJudge {
+public:
+    SparseJudge(const Format& format, const std::byte* block, const double* x, double error)
+        : is_wide_(format.type == WINNOW_TYPE_SPARSE16), count_(is_wide_ ? 21 : 22), block_(block), x_(x),
+          error_(error), scale_(load_element(WINNOW_TYPE_F16, block + 4)) {
+        for (size_t at = 0; at < 4; ++at) kept_ |= std::to_integer<uint32_t>(block[at]) << 8 * at;
+        for (size_t at = 0; at < 32; ++at) magnitude_ = std::max(magnitude_, std::fabs(x[at]));
+    }
+
+    std::string verdict() const {
+        std::ostringstream text;
+        if (std::popcount(kept_) != count_) text << std::popcount(kept_) << " elements are there, expected " << count_;
+        double smallest = HUGE_VAL, largest_left_out = 0;
+        for (size_t at = 0; at < 32; ++at)
+            if (has(at))
+                smallest = std::min(smallest, std::fabs(x_[at]));
+            else
+                largest_left_out = std::max(largest_left_out, std::fabs(x_[at]));
+        if (largest_left_out > smallest + 2 * error_)
+            text << "an element of magnitude " << largest_left_out << " is left out, one of " << smallest << " is not";
+        const Range scale = is_wide_ ? Range{1, 1} : in_halves(of_codes());
+        if (!scale.holds(scale_)) text << "d is " << scale_ << ", permitted are " << scale.low << " to " << scale.high;
+        for (size_t at = 0, front = 0, end = static_cast<size_t>(count_); at < 32 && text.str().empty(); ++at)
+            if (has(at)) text << judge_value(at, at < 16 ? front++ : --end);
+        return text.str();
+    }
+
+private:
+    bool has(size_t at) const { return (kept_ >> at & 1) != 0; }
+    Range of_codes() const { return around(magnitude_, error_) * (1.0 / 127); }
+
+    std::string judge_value(size_t at, size_t place) const {
+        std::ostringstream text;
+        if (is_wide_) {
+            const double value = load_element(WINNOW_TYPE_F16, block_ + 6 + 2 * place);
+            const double bound = error_ + rounding_error(WINNOW_TYPE_F16, std::fabs(x_[at]) + error_);
+            if (!agrees(value, x_[at], bound, largest(WINNOW_TYPE_F16)))
+                text << "element " << at << " is " << value << " for " << x_[at] << ", permitted error " << bound;
+        } else if (magnitude_ >= fewest_errors * error_) {
+            const Range quotient = around(x_[at], error_) / of_codes();
+            const int code = (std::to_integer<int>(block_[6 + place]) ^ 0x80) - 0x80;
+            const double first = std::floor(quotient.low + .5), last = std::floor(quotient.high + .5);
+            if (code < std::max(first, -127.0) || code > std::min(last, 127.0))
+                text << "the code of element " << at << " is " << code << ", permitted are " << first << " to " << last;
+        }
+        return text.str();
+    }
+
+    bool is_wide_;
+    int count_;
+    const std::byte* block_;
+    const double* x_;
+    double error_, scale_, magnitude_ = 0;
+    uint32_t kept_ = 0;
+};
+
 } // namespace
 
 std::string judge_quantized(uint32_t type, const std::byte* row, const std::vector<double>& x) {
@@ -237,9 +296,11 @@ std::string judge_quantized(uint32_t type, const std::byte* row, const std::vect
     for (const double value : x) square += value * value;
     const double error = 24 * unit * std::sqrt(square);
     for (size_t group = 0; group < x.size() / static_cast<size_t>(format.multiple); ++group) {
-        const Group got = read_group(format, row, x.size(), group);
+        const double* const its = x.data() + group * static_cast<size_t>(format.multiple);
         const std::string wrong =
-            GroupJudge(format, got, x.data() + group * static_cast<size_t>(format.multiple), error).verdict();
+            format.family == Family::sparse
+                ? SparseJudge(format, row + group * static_cast<size_t>(format.group_bytes), its, error).verdict()
+                : GroupJudge(format, read_group(format, row, x.size(), group), its, error).verdict();
         if (!wrong.empty()) return "group " + std::to_string(group) + ": " + wrong;
     }
     return "";

@@ -1,5 +1,6 @@
 // Mistakes that are easily made with packed formats.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -77,6 +78,36 @@ void swap_nibbles(const KvAppend& args) {
                     std::byte& pair = row[20 * block + j];
                     pair = pair << 4 | pair >> 4;
                 }
+        });
+    }
+}
+
+// The values of the second half of a block as those of the first lie.
+void lay_sparse_values_one_way(const KvAppend& args) {
+    for (const AppendRows* side : {&args.k, &args.v}) {
+        if (side->cache.type != Type::sparse8) continue;
+        each_stored_row(*side, [&](const std::byte*, std::byte* row) {
+            for (int64_t block = 0; block < side->src.shape[3] / 32; ++block, row += 28) {
+                const int first =
+                    std::popcount(std::to_integer<unsigned>(row[0])) + std::popcount(std::to_integer<unsigned>(row[1]));
+                std::reverse(row + 6 + first, row + 28);
+            }
+        });
+    }
+}
+
+// The elements that come first stay, whatever they are.
+void keep_the_first_elements(const KvAppend& args) {
+    for (const AppendRows* side : {&args.k, &args.v}) {
+        if (side->cache.type != Type::sparse16) continue;
+        each_stored_row(*side, [&](const std::byte* src, std::byte* row) {
+            const auto size = static_cast<int64_t>(type_size(side->src.type));
+            for (int64_t block = 0; block < side->src.shape[3] / 32; ++block, row += 48, src += 32 * size) {
+                const uint32_t kept = 0x1fffff;
+                std::memcpy(row, &kept, 4);
+                for (int64_t i = 0; i < 21; ++i)
+                    store(Type::f16, row + 6 + 2 * (i < 16 ? i : 36 - i), load(side->src.type, src + i * size));
+            }
         });
     }
 }
@@ -338,6 +369,8 @@ std::map<std::string, Defect> format_defects() {
     return {
         {"q4_0_rounds_down", {.after_append = cut_codes_of_q4_0}},
         {"nibbles_swapped", {.after_append = swap_nibbles}},
+        {"sparse_values_lie_one_way", {.after_append = lay_sparse_values_one_way}},
+        {"sparse_keeps_the_first", {.after_append = keep_the_first_elements}},
         {"affine_codes_of_the_rounded_scale", {.after_append = round_scale_before_codes}},
         {"plain_norm_instead_of_corrected", {.before_append = take_the_other_norm}},
         {"packed_rows_off_by_one", {.before_append = shift_rows}},

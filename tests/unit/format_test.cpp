@@ -49,19 +49,21 @@ TEST(format, row_bytes_are_the_ones_that_are_written_down) {
                 {Type::turbo2_5, 80, 28},
                 {Type::turbo3_5, 16, 10},
                 {Type::turbo2_5, 16, 8},
-                {Type::turbo4, 576, 290}};
+                {Type::turbo4, 576, 290},
+                {Type::sparse16, 64, 96},
+                {Type::sparse8, 64, 56}};
     for (const auto& [type, elements, bytes] : rows)
         EXPECT_EQ(row_bytes(type, elements), bytes) << type_name(type) << " " << elements;
 }
 
 TEST(format, every_storage_format_has_its_facts) {
-    EXPECT_EQ(api::storage_types.size(), 20u);
+    EXPECT_EQ(api::storage_types.size(), 22u);
     for (const Type type : api::storage_types) {
         SCOPED_TRACE(type_name(type));
         EXPECT_TRUE(is_storage_format(type));
         EXPECT_EQ(is_packed(type), static_cast<uint32_t>(type) >= WINNOW_TYPE_Q8_0);
         EXPECT_EQ(is_packed(type), type_size(type) == 0);
-        EXPECT_EQ(is_rotated(type), static_cast<uint32_t>(type) >= WINNOW_TYPE_TURBO4);
+        EXPECT_EQ(is_rotated(type), type >= Type::turbo4 && type < Type::sparse16);
         EXPECT_EQ(alignment(type), is_packed(type) ? 2 : type_size(type));
         EXPECT_GE(row_multiple(type), 1);
         EXPECT_EQ(group_elements(type), is_packed(type) && !is_rotated(type) ? row_multiple(type) : 0);

@@ -36,6 +36,8 @@ constexpr std::array types = {
     TypeBits{WINNOW_TYPE_TURBO2, "turbo2", 2},
     TypeBits{WINNOW_TYPE_TURBO3_5, "turbo3_5", 3.5},
     TypeBits{WINNOW_TYPE_TURBO2_5, "turbo2_5", 2.5},
+    TypeBits{WINNOW_TYPE_SPARSE16, "sparse16", 11.5},
+    TypeBits{WINNOW_TYPE_SPARSE8, "sparse8", 6.5},
 };
 
 TypeBits bits_of(uint32_t type) {
