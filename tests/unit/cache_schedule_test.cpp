@@ -441,5 +441,36 @@ TEST(cache_schedule, means_are_taken_once_and_from_a_residual) {
     EXPECT_THROW(Fixture("window:k=f32,v=f32,budget=200,center=on,residual=0"), Error);
 }
 
+// A head of wide elements beside one of packed rows, of which an odd number takes an odd number of halves.
+TEST(cache_schedule, rows_of_unlike_heads_begin_where_their_elements_may) {
+    FakeDevice device;
+    const CacheRequest request{"window:budget=57,sink=2,residual=8,cadence=7,k=turbo4,v=turbo3,fine=0.1,k_fine=f32,"
+                               "v_fine=f32",
+                               {1, 2, 16, 16, 256},
+                               2,
+                               1,
+                               0,
+                               {}};
+    Cache cache(device, request);
+    int64_t checked = 0;
+    for (int step = 0; step < 90; ++step) {
+        HostRows rows(2, 1, 16), q(2, 1, 16), out = q;
+        CacheStep args;
+        args.scale = 1;
+        args.k = args.v = rows.tensor();
+        args.q = q.tensor();
+        args.out = out.tensor();
+        device.clear();
+        cache.step(args);
+        for (const SlotAttention& attention : device.attentions)
+            for (const Segment& segment : attention.segments)
+                for (const Tensor* side : {&segment.k, &segment.v}) {
+                    EXPECT_EQ(side->offset % alignment(side->type), 0u) << step;
+                    checked += side->type == Type::f32 && segment.slots() % 2 == 1;
+                }
+    }
+    EXPECT_GT(checked, 0);
+}
+
 } // namespace
 } // namespace winnow::cache
