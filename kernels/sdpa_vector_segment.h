@@ -95,7 +95,7 @@ static inline void sdpa_logits(const sdpa_params* p, const sdpa_work_tile* work,
                                const sdpa_segment_view* segment, const segment_queries* q, float16* s) {
     const long stride = segment->k_stride;
     const __global uchar* keys = segment->k + (long)tile->key * stride;
-    const long near = near_keys(work, tile) * stride, far = far_keys(work, tile) * stride;
+    const long near = near_keys(work, tile) * stride, far = far_keys(work, tile, K_PACKED) * stride;
     key_factors of_keys;
     stage_key_factors(&of_keys, keys, stride, BITS_OF_TILE(tile->count));
     if (factors_are_finite(&of_keys))
@@ -206,7 +206,7 @@ static inline void sdpa_values(const sdpa_params* p, const sdpa_work_tile* work,
     const __global uchar* v = segment->v + (long)tile->key * stride;
     key_set read = choose_values(p, v, stride, weights, seen, sum, result->skipped, read_few);
     const long near = *read_few ? 0 : near_keys(work, tile) * stride;
-    const long far = *read_few ? 0 : far_keys(work, tile) * stride;
+    const long far = *read_few ? 0 : far_keys(work, tile, V_PACKED) * stride;
     value_weights storage;
     const float* of_codes = weigh_codes(&storage, weights, seen, read, v, stride);
     do {
