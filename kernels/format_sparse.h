@@ -98,16 +98,31 @@ static inline void store_kept(__global uchar* block, uint kept) {
 #endif
 
 #ifdef USES_sparse16
+/* Codes are finite, whatever the bytes are: a row that is hidden, or whose slot was never written, has a weight of 0.
+ */
+#ifdef LOOKUP_FLOATS
+static inline float finite_or_0(float x) { return isfinite(x) ? x : 0.0f; }
+#else
+static inline float16 finite_or_0(float16 x) {
+#ifdef HAS_AVX512_BUILTINS
+    /* One comparison, and a mask for what it chooses. */
+    return select((float16)(0.0f), x, fabs(x) < (float16)(INFINITY));
+#else
+    return as_float16(select((int16)(0), as_int16(x), (as_int16(x) & 0x7f800000) != 0x7f800000));
+#endif
+}
+#endif
+
 static inline float16 codes16_sparse16(const __global uchar* row, uint first, const uint n LOOKUP_PARAMETER) {
     const __global uchar* block = row + first / 32 * 48;
     const uint half_kept = load_u32(block) >> first % 32 & 0xffffu;
     const __global half* values = (const __global half*)(block + SPARSE_VALUES);
 #ifdef LOOKUP_FLOATS
-#define SPARSE_VALUE(at) vload_half(first % 32 ? 20u - (at) : (at), values)
+#define SPARSE_VALUE(at) finite_or_0(vload_half(first % 32 ? 20u - (at) : (at), values))
     return SPARSE_ELEMENTS;
 #undef SPARSE_VALUE
 #else
-    const float16 found = LOAD16_F16(values + (first % 32 ? 5 : 0));
+    const float16 found = finite_or_0(LOAD16_F16(values + (first % 32 ? 5 : 0)));
     return spread_values(first % 32 ? found.sfedcba9876543210 : found, half_kept);
 #endif
 }

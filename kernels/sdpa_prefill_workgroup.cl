@@ -10,7 +10,7 @@
  *
  *     classify  tiles are skipped, mixed or clear (sdpa_prefill_group_tile.h)
  *     logits    stages of 64 keys x 32 elements; a lane has every 16th key, and its products in registers
- *     softmax   4 lanes to a row, or 8
+ *     softmax   4 lanes to a row, 8 or 16
  *     values    stages of 16 keys x 128 elements, or 32 x 64; a lane has every 16th run of 4 elements, and its sums in
  *               registers from the first tile to the last, whatever segments these are of
  *

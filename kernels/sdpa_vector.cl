@@ -41,14 +41,15 @@
 
 #include "sdpa_stages.h"
 
-/* Keys between a use and the prefetches for it, as far as the split reaches. */
+/* Keys between a use and the prefetches for it, as far as the split reaches. Only packed rows are asked for twice: of
+ * dense ones, which are longer, the second request made the first come late. */
 #define NEAR TILE
-#define FAR(is_packed) ((is_packed) ? 64 : 32)
+#define FAR 64
 static inline long near_keys(const sdpa_work_tile* work, const sdpa_tile* tile) {
     return tile->key + TILE + NEAR <= work->key_end ? NEAR : 0;
 }
-static inline long far_keys(const sdpa_work_tile* work, const sdpa_tile* tile, const int is_packed) {
-    return tile->key + TILE + FAR(is_packed) <= work->key_end ? FAR(is_packed) : near_keys(work, tile);
+static inline long far_keys(const sdpa_work_tile* work, const sdpa_tile* tile) {
+    return tile->key + TILE + FAR <= work->key_end ? FAR : near_keys(work, tile);
 }
 
 /* Rows whose sums for four tokens fit the registers together. */

@@ -47,10 +47,10 @@ static inline void dot16(const segment_queries* q, const __global uchar* keys, l
 #pragma unroll CHUNKS_AT_ONCE
             for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
                 if (first == 0) {
-                    PREFETCH_CHUNK(k0, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
-                    PREFETCH_CHUNK(k1, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
-                    PREFETCH_CHUNK(k2, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
-                    PREFETCH_CHUNK(k3, chunk, K_ROW_BYTES, K_CHUNKS, near, far);
+                    PREFETCH_CHUNK(k0, chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
+                    PREFETCH_CHUNK(k1, chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
+                    PREFETCH_CHUNK(k2, chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
+                    PREFETCH_CHUNK(k3, chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
                 }
                 const float16 x0 = load_scaled_codes(k0, chunk, of_keys, key + 0);
                 const float16 x1 = load_scaled_codes(k1, chunk, of_keys, key + 1);
@@ -95,7 +95,7 @@ static inline void sdpa_logits(const sdpa_params* p, const sdpa_work_tile* work,
                                const sdpa_segment_view* segment, const segment_queries* q, float16* s) {
     const long stride = segment->k_stride;
     const __global uchar* keys = segment->k + (long)tile->key * stride;
-    const long near = near_keys(work, tile) * stride, far = far_keys(work, tile, K_PACKED) * stride;
+    const long near = near_keys(work, tile) * stride, far = far_keys(work, tile) * stride;
     key_factors of_keys;
     stage_key_factors(&of_keys, keys, stride, BITS_OF_TILE(tile->count));
     if (factors_are_finite(&of_keys))
@@ -125,7 +125,7 @@ static inline void add_values(float16* accumulator, const float* rescale, const 
         const __global uchar* row = v + (long)t * stride;
 #pragma unroll
         for (uint c = 0; c < size; ++c) {
-            PREFETCH_CHUNK(row + chunk * (V_ROW_BYTES / V_CHUNKS), c, V_ROW_BYTES, V_CHUNKS, near, far);
+            PREFETCH_CHUNK(row + chunk * (V_ROW_BYTES / V_CHUNKS), c, V_ROW_BYTES, V_CHUNKS, near, far, V_PACKED);
             const float16 x = load_value_codes(row, chunk + c);
 #pragma unroll
             for (uint r = 0; r < ROWS; ++r)
@@ -165,7 +165,7 @@ static inline int values_are_finite(const __global uchar* v, long stride, uint c
 static inline void prefetch_values(key_set read, const __global uchar* v, long stride) {
     for (; read; read &= read - 1)
         for (uint c = 0; c < V_CHUNKS; ++c)
-            PREFETCH_CHUNK(v + (long)trailing_zeros(read) * stride, c, V_ROW_BYTES, V_CHUNKS, 0, 0);
+            PREFETCH_CHUNK(v + (long)trailing_zeros(read) * stride, c, V_ROW_BYTES, V_CHUNKS, 0, 0, 0);
 }
 
 /* The values of a tile that are read: those that a row sees and, under a threshold, that matter to one. */
@@ -206,7 +206,7 @@ static inline void sdpa_values(const sdpa_params* p, const sdpa_work_tile* work,
     const __global uchar* v = segment->v + (long)tile->key * stride;
     key_set read = choose_values(p, v, stride, weights, seen, sum, result->skipped, read_few);
     const long near = *read_few ? 0 : near_keys(work, tile) * stride;
-    const long far = *read_few ? 0 : far_keys(work, tile, V_PACKED) * stride;
+    const long far = *read_few ? 0 : far_keys(work, tile) * stride;
     value_weights storage;
     const float* of_codes = weigh_codes(&storage, weights, seen, read, v, stride);
     do {

@@ -15,7 +15,7 @@ struct alignas(64) HalfRow {
 };
 
 struct AttentionCase {
-    int64_t tokens; // which ask, and see all keys
+    int64_t tokens; // which ask: one sees all keys, of several each sees one more than the one before
     std::vector<float> q, k, v, out;
     std::vector<HalfRow> stored_k, stored_v;
 
@@ -43,17 +43,21 @@ Tensor case_tensor(Type type, void* data, std::array<int64_t, 4> shape, int64_t 
     return made;
 }
 
+// Of several tokens the first sees so many keys less one: tiles of a prompt are then clear, mixed and not seen at all.
+constexpr int64_t prompt_offset = 120;
+
 // All elements of a row, which is a head's token.
 std::vector<double> expected(const AttentionCase& problem, int64_t row) {
-    std::vector<double> weights(keys), out(head_size);
-    for (int64_t key = 0; key < keys; ++key)
+    const int64_t seen = problem.tokens == 1 ? keys : prompt_offset + row % problem.tokens + 1;
+    std::vector<double> weights(seen), out(head_size);
+    for (int64_t key = 0; key < seen; ++key)
         for (int64_t i = 0; i < head_size; ++i)
             weights[key] +=
                 static_cast<double>(problem.q[row * head_size + i]) * problem.k[key * head_size + i] * logit_scale;
     const double most = *std::max_element(weights.begin(), weights.end());
     double sum = 0;
     for (double& weight : weights) sum += weight = std::exp(weight - most);
-    for (int64_t key = 0; key < keys; ++key)
+    for (int64_t key = 0; key < seen; ++key)
         for (int64_t e = 0; e < head_size; ++e) out[e] += weights[key] / sum * problem.v[key * head_size + e];
     return out;
 }
@@ -68,6 +72,8 @@ std::string attend(AttentionCase& problem, float v_threshold, Device& device) {
     args.out = case_tensor(Type::f32, problem.out.data(), {1, q_heads, problem.tokens, head_size}, sizeof(float));
     args.scale = logit_scale;
     args.v_threshold = v_threshold;
+    args.is_causal = problem.tokens > 1;
+    args.q_offset = args.is_causal ? prompt_offset : 0;
     device.launch(args, false);
     device.finish();
     for (int64_t row = 0; row < q_heads * problem.tokens; ++row) {

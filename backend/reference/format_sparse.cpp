@@ -107,6 +107,7 @@ void decode_sparse(Type type, const std::byte* row, int64_t n, double* x) {
             double code = 0;
             if ((kept >> i & 1) != 0)
                 code = of.bytes == 2 ? load(Type::f16, value) : (std::to_integer<int>(*value) ^ 0x80) - 0x80;
+            if (!std::isfinite(code)) code = 0;
             x[first + static_cast<int64_t>(i)] = scale * code;
         }
     }

@@ -32,6 +32,7 @@ namespace {
 constexpr double unit = 0x1p-24;
 constexpr double fewest_errors = 1024; // in the range of a group whose codes are judged
 constexpr double smallest_step = 1e-7; // of affine groups
+constexpr double no_half = 65520;      // from here on a number becomes infinity in F16
 
 constexpr std::array<int, 16> iq4_nl_values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                1,    13,   25,  38,  53,  69,  89,  113};
@@ -243,6 +244,8 @@ public:
 
     std::string verdict() const {
         std::ostringstream text;
+        if (is_wide_ && magnitude_ + error_ >= no_half && std::isnan(scale_)) return ""; // all of it is no number
+        if (is_wide_ && magnitude_ - error_ >= no_half) text << "d is " << scale_ << " where an element has no half; ";
         if (std::popcount(kept_) != count_) text << std::popcount(kept_) << " elements are there, expected " << count_;
         double smallest = HUGE_VAL, largest_left_out = 0;
         for (size_t at = 0; at < 32; ++at)
@@ -270,9 +273,14 @@ private:
             const double bound = error_ + rounding_error(WINNOW_TYPE_F16, std::fabs(x_[at]) + error_);
             if (!agrees(value, x_[at], bound, largest(WINNOW_TYPE_F16)))
                 text << "element " << at << " is " << value << " for " << x_[at] << ", permitted error " << bound;
-        } else if (magnitude_ >= fewest_errors * error_) {
+            return text.str();
+        }
+        const int code = (std::to_integer<int>(block_[6 + place]) ^ 0x80) - 0x80;
+        if (magnitude_ < fewest_errors * error_) { // codes say nothing
+            if (!agrees(scale_ * code, x_[at], magnitude_ + 2 * error_, largest(WINNOW_TYPE_F16)))
+                text << "element " << at << " reads as " << scale_ * code << " for " << x_[at];
+        } else {
             const Range quotient = around(x_[at], error_) / of_codes();
-            const int code = (std::to_integer<int>(block_[6 + place]) ^ 0x80) - 0x80;
             const double first = std::floor(quotient.low + .5), last = std::floor(quotient.high + .5);
             if (code < std::max(first, -127.0) || code > std::min(last, 127.0))
                 text << "the code of element " << at << " is " << code << ", permitted are " << first << " to " << last;

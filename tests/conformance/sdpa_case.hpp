@@ -55,7 +55,8 @@ enum class Content {
     nan_value,      // NaN in one value
     nan_query,      // NaN in one query row
     inf_value,      // +inf in one value
-    garbage_unseen, // NaN and inf in every key and value from `kv_len / 2` on; to be used where those are hidden
+    garbage_unseen, // NaN and inf in every key and value from `kv_len / 2` on, and with a shared mask in each seventh
+                    // before; to be used where those are hidden
     one_huge,       // one element of each key and value is 3000 times the others
     zeros,          // every key and value is 0 or -0
     beyond_half,    // one key's numbers are finite, and too large for half precision

@@ -58,12 +58,18 @@ double smallest_denormals(uint32_t type, Source& source) {
     return unit * std::floor(source.uniform() * 60) * (source.one_in(2) ? 1 : -1);
 }
 
+// Of garbage_unseen: what is hidden. With a mask, single keys between those that are seen, too.
+bool is_garbage(const SdpaCase& c, int64_t key) {
+    const bool has_holes = c.mask_shape == MaskShape::shared && c.slots == Slots::none;
+    return c.content == Content::garbage_unseen && (key >= c.kv_len / 2 || (has_holes && key % 7 == 3));
+}
+
 double key_or_value(const Index& at, uint32_t type, const SdpaCase& c, bool is_key, Source& source) {
     const double number = (is_key && c.content == Content::huge_logits ? 100 : 1) * source.normal();
     switch (c.content) {
     case Content::denormal: return smallest_denormals(type, source);
     case Content::garbage_unseen:
-        if (at[2] < c.kv_len / 2) return number;
+        if (!is_garbage(c, at[2])) return number;
         return source.one_in(2) ? not_a_number : source.one_in(2) ? infinity : -infinity;
     case Content::one_huge: return at[3] == (is_key ? 5 : 3) ? 3000 * number : number;
     case Content::zeros: return source.one_in(2) ? 0.0 : -0.0;
@@ -104,7 +110,7 @@ TestTensor fill_keys_or_values(TestTensor& tensor, const SdpaCase& c, bool is_ke
     pack(numbers, tensor, c.norm);
     if (c.content == Content::garbage_unseen)
         tensor.each_row([&](const Index& row) {
-            if (row[2] >= c.kv_len / 2) fill_with_garbage(tensor, row, source);
+            if (is_garbage(c, row[2])) fill_with_garbage(tensor, row, source);
         });
     return unpack(tensor);
 }
@@ -133,7 +139,7 @@ void fill_mask(TestTensor& mask, const SdpaCase& c, Source& source) {
         case MaskContent::everything: value = hide(); break;
         case MaskContent::not_a_number: break;
         }
-        if (c.content == Content::garbage_unseen && at[3] >= c.kv_len / 2) value = hide();
+        if (is_garbage(c, at[3])) value = hide();
         mask.set(at, value);
     });
     if (c.mask_content == MaskContent::not_a_number) mask.set({0, 0, 0, mask.shape()[3] - 1}, not_a_number);

@@ -89,6 +89,16 @@ TEST_F(opencl_self_test_context, an_operation_that_is_miscompiled_gives_the_next
     }
 }
 
+// Tiles on the border of what a row sees are taken for tiles of which it sees everything.
+TEST_F(opencl_self_test_context, prompts_that_are_miscompiled_are_left_to_the_kernel_of_few_tokens) {
+    miscompile("#define TILE_MIXED 1", "#define TILE_MIXED 2");
+    const std::unique_ptr<Device> device = make();
+    EXPECT_EQ(test_prompt(*device), "");
+    EXPECT_EQ(shape_of(*device), "subgroup");
+    ASSERT_EQ(warnings_.size(), 1u);
+    EXPECT_EQ(warnings_[0].rfind("this driver gets sdpa_prefill of many query tokens wrong", 0), 0u) << warnings_[0];
+}
+
 TEST_F(opencl_self_test_context, attention_that_is_miscompiled_gives_the_next_variant) {
     miscompile("return sub_group_shuffle_xor(x, mask);", "return x;");
     const std::unique_ptr<Device> device = make();

@@ -344,13 +344,26 @@ TEST_F(opencl_self_test_of, what_is_forced_and_what_has_one_work_item_is_not_tes
 // A device on which a launch fails.
 class FailingDevice : public reference::ReferenceDevice {
 public:
-    explicit FailingDevice(int32_t status) : ReferenceDevice(plain_request()), status_(status) {}
+    explicit FailingDevice(int32_t status, std::string why = "no such instruction")
+        : ReferenceDevice(plain_request()), status_(status), why_(std::move(why)) {}
     using ReferenceDevice::launch;
-    void launch(const SlotCopy&) override { throw Error(status_, "no such instruction"); }
+    void launch(const SlotCopy&) override { throw Error(status_, why_); }
 
 private:
     int32_t status_;
+    std::string why_;
 };
+
+TEST_F(opencl_self_test_of, a_kernel_that_reaches_beyond_memory_is_left) {
+    Tested tested;
+    tested.make = [](const RuntimeState&) {
+        return std::make_unique<FailingDevice>(WINNOW_ERROR_OUT_OF_MEMORY,
+                                               "clFinish failed with CL_OUT_OF_RESOURCES (-5)");
+    };
+    tested.before("slot_copy");
+    EXPECT_EQ(tested.shape_of("slot_copy"), "cpu");
+    EXPECT_EQ(tested.warnings.size(), 1u);
+}
 
 TEST_F(opencl_self_test_of, a_kernel_that_does_not_compile_is_left_and_tried_again_next_time) {
     Tested tested;

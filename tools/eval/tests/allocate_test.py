@@ -72,6 +72,10 @@ class Filling(unittest.TestCase):
     def test_nothing_is_a_choice(self):
         self.assertEqual(allocate.allocate(of_layers([{"k": .001, "v": .001}] * 4), 0), (0, 0, "winnow"))
 
+    def test_too_few_bytes_are_refused(self):
+        with self.assertRaisesRegex(Failure, "--shares: no lists .* take 1000 bytes a token less"):
+            allocate.allocate(of_layers([{"k": .001, "v": .001}] * 4), -1000)
+
     def test_heads_are_chosen_one_by_one(self):
         layers = [{"heads": [{"k": .0001, "v": .0} for _ in range(3)]} for _ in range(30)]
         layers[18]["heads"][1]["k"] = .01

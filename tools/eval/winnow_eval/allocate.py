@@ -145,6 +145,9 @@ def allocate(found, most):
                 listed = [(kind, [its_units[number] for number in numbers]) 
                           for kind, numbers in zip(pair, lists, strict=True)]
                 allocations.append((total, added, string(listed, shape["kv_heads"])))
+    if not allocations:
+        raise Failure(f"--shares: no lists of finer and coarser formats take {-most} bytes a token less than usual; "
+                      "expected larger shares")
     return min(allocations)
 
 
