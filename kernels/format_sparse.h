@@ -42,6 +42,10 @@
 #if __has_builtin(__builtin_ia32_expandsf512_mask)
 #define HAS_EXPAND
 #endif
+#if defined(__AVX512DQ__) && __has_builtin(__builtin_ia32_rangeps512_mask)
+/* With the sign of x; of a NaN the other one. */
+#define SMALLER_MAGNITUDE(x, y) __builtin_ia32_rangeps512_mask(x, y, 2, x, (ushort)-1, 4)
+#endif
 #endif
 
 #ifndef HAS_EXPAND
@@ -100,15 +104,15 @@ static inline void store_kept(__global uchar* block, uint kept) {
 #ifdef USES_sparse16
 /* Codes are finite, whatever the bytes are: a row that is hidden, or whose slot was never written, has a weight of 0.
  */
+#define LARGEST_HALF 65504.0f
 #ifdef LOOKUP_FLOATS
-static inline float finite_or_0(float x) { return isfinite(x) ? x : 0.0f; }
+static inline float as_finite(float x) { return copysign(fmin(fabs(x), LARGEST_HALF), x); }
 #else
-static inline float16 finite_or_0(float16 x) {
-#ifdef HAS_AVX512_BUILTINS
-    /* One comparison, and a mask for what it chooses. */
-    return select((float16)(0.0f), x, fabs(x) < (float16)(INFINITY));
+static inline float16 as_finite(float16 x) {
+#ifdef SMALLER_MAGNITUDE
+    return SMALLER_MAGNITUDE(x, (float16)(LARGEST_HALF));
 #else
-    return as_float16(select((int16)(0), as_int16(x), (as_int16(x) & 0x7f800000) != 0x7f800000));
+    return copysign(fmin(fabs(x), (float16)(LARGEST_HALF)), x);
 #endif
 }
 #endif
@@ -118,11 +122,11 @@ static inline float16 codes16_sparse16(const __global uchar* row, uint first, co
     const uint half_kept = load_u32(block) >> first % 32 & 0xffffu;
     const __global half* values = (const __global half*)(block + SPARSE_VALUES);
 #ifdef LOOKUP_FLOATS
-#define SPARSE_VALUE(at) finite_or_0(vload_half(first % 32 ? 20u - (at) : (at), values))
+#define SPARSE_VALUE(at) as_finite(vload_half(first % 32 ? 20u - (at) : (at), values))
     return SPARSE_ELEMENTS;
 #undef SPARSE_VALUE
 #else
-    const float16 found = finite_or_0(LOAD16_F16(values + (first % 32 ? 5 : 0)));
+    const float16 found = as_finite(LOAD16_F16(values + (first % 32 ? 5 : 0)));
     return spread_values(first % 32 ? found.sfedcba9876543210 : found, half_kept);
 #endif
 }

@@ -17,6 +17,7 @@ namespace {
 constexpr size_t elements = 32, half_of_them = 16;
 constexpr size_t scale_at = 4, values_at = 6; // bytes
 constexpr float becomes_infinity = 65520;     // in F16
+constexpr double largest_half = 65504;
 
 using Elements = std::array<float, elements>;
 
@@ -107,7 +108,7 @@ void decode_sparse(Type type, const std::byte* row, int64_t n, double* x) {
             double code = 0;
             if ((kept >> i & 1) != 0)
                 code = of.bytes == 2 ? load(Type::f16, value) : (std::to_integer<int>(*value) ^ 0x80) - 0x80;
-            if (!std::isfinite(code)) code = 0;
+            if (!std::isfinite(code)) code = std::copysign(largest_half, code);
             x[first + static_cast<int64_t>(i)] = scale * code;
         }
     }
