@@ -109,11 +109,11 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
     kernel.variant = &variant;
     kernel.rows = variant.rows_of_group(args, runtime_.capabilities());
     if (kernel.rows == 0)
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "sdpa_prefill of the shape workgroup has no " +
-                                                  std::to_string(runtime_.capabilities().local_memory_size) +
-                                                  " bytes of local memory for head sizes " +
-                                                  std::to_string(kernel.head_size) + " and " +
-                                                  std::to_string(kernel.v_head_size));
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    std::string(variant.entry_point) + " of the shape " + std::string(variant.shape) +
+                        " needs more local memory for head sizes " + std::to_string(kernel.head_size) + " and " +
+                        std::to_string(kernel.v_head_size) + " than the device has, " +
+                        std::to_string(runtime_.capabilities().local_memory_size) + " bytes");
     if (variant.shape == "subgroup")
         kernel.subgroups = choose_subgroups(runtime_.capabilities(), options_);
     else if (options_.subgroup != 0 || options_.tensor == "emulated")

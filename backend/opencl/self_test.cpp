@@ -48,7 +48,7 @@ bool is_about_something_else(const Error& error) {
 SelfTest::SelfTest(RuntimeState& state, const VariantOptions& forced, MakeDevice make)
     : state_(state), forced_(forced), make_(std::move(make)) {}
 
-std::string SelfTest::wrong_with(const Variant& variant, const std::string& way, std::string (*run)(Device&)) const {
+std::string SelfTest::wrong_with(const Variant& variant, const std::string& way, std::string (*run)(Device&)) {
     const ProgramKey key = key_of(state_.programs, variant, way);
     const ProgramCache& cache = state_.programs.cache();
     if (const std::optional<std::vector<std::byte>> kept = cache.load(key)) {
@@ -67,7 +67,9 @@ std::string SelfTest::wrong_with(const Variant& variant, const std::string& way,
         return {};
     }
     const auto spent = std::chrono::steady_clock::now() - start;
-    cache.store(key, bytes_of(wrong.empty() ? right : wrong));
+    const std::string obstacle = cache.store(key, bytes_of(wrong.empty() ? right : wrong));
+    if (!obstacle.empty() && !std::exchange(is_forgetting_, true))
+        state_.log(WINNOW_LOG_INFO, "self-test: results are not kept, and each context tests anew: " + obstacle);
     if (wrong.empty())
         state_.log(WINNOW_LOG_INFO,
                    "self-test: " + way + " is right, which took " +
@@ -111,9 +113,12 @@ void SelfTest::test_attention() {
 void SelfTest::test_before(std::string_view operation) {
     const bool is_forced = !forced_.shape.empty() || !forced_.slot_shape.empty();
     if (make_ == nullptr || is_forced || std::find(tested_.begin(), tested_.end(), operation) != tested_.end()) return;
-    tested_.push_back(operation);
     const Variant& variant = choose_variant(operation, state_.capabilities, {}, 0, 0);
-    if (variant.shape == "cpu") return;
+    if (variant.shape != "cpu") test(operation, variant);
+    tested_.push_back(operation); // now, so that what fails above for want of memory is tested before the next launch
+}
+
+void SelfTest::test(std::string_view operation, const Variant& variant) {
     const auto cases = operation_cases();
     const auto its = std::find_if(cases.begin(), cases.end(),
                                   [&](const OperationCase& each) { return each.operation == operation; });

@@ -39,12 +39,14 @@ public:
 
 private:
     // What is wrong; empty: nothing, or nobody knows. way: of the variant, in words.
-    std::string wrong_with(const Variant& variant, const std::string& way, std::string (*run)(Device&)) const;
+    std::string wrong_with(const Variant& variant, const std::string& way, std::string (*run)(Device&));
+    void test(std::string_view operation, const Variant& variant);
 
     RuntimeState& state_;
     const VariantOptions& forced_;
     MakeDevice make_;
     std::vector<std::string_view> tested_; // operations that were launched
+    bool is_forgetting_ = false;           // the log has it that results are not kept
 };
 
 } // namespace winnow::opencl

@@ -379,6 +379,30 @@ TEST_F(opencl_self_test_of, a_kernel_that_does_not_compile_is_left_and_tried_aga
     EXPECT_EQ(tested.shape_of("slot_copy"), "workgroup");
 }
 
+TEST_F(opencl_self_test_of, what_cannot_be_kept_is_told_once) {
+    ::setenv("WINNOW_PROGRAM_CACHE_MIB", "0", 1);
+    Tested tested;
+    ::unsetenv("WINNOW_PROGRAM_CACHE_MIB");
+    for (const char* operation : {"slot_copy", "slot_edit"}) tested.before(operation);
+    EXPECT_EQ(tested.made, 2);
+    EXPECT_EQ(std::count_if(tested.notes.begin(), tested.notes.end(),
+                            [](const std::string& note) { return note.find("are not kept") != std::string::npos; }),
+              1);
+    tested.start();
+    tested.before("slot_copy");
+    EXPECT_EQ(tested.made, 1) << "each context tests anew";
+}
+
+// A context that runs out of memory in a test has not tested.
+TEST_F(opencl_self_test_of, a_test_that_is_interrupted_is_made_again) {
+    Tested tested;
+    tested.make = [](const RuntimeState&) -> std::unique_ptr<Device> { throw std::bad_alloc(); };
+    EXPECT_THROW(tested.before("slot_copy"), std::bad_alloc);
+    tested.make = [](const RuntimeState&) { return std::make_unique<WrongDevice>("slot_copy"); };
+    tested.before("slot_copy");
+    EXPECT_EQ(tested.shape_of("slot_copy"), "cpu");
+}
+
 TEST_F(opencl_self_test_of, what_cannot_be_tested_is_used_and_the_log_says_so) {
     const SelfTest::MakeDevice without_memory = [](const RuntimeState&) {
         return std::make_unique<FailingDevice>(WINNOW_ERROR_OUT_OF_MEMORY);
