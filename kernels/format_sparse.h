@@ -52,7 +52,7 @@
 /* In byte i how many of the bits below i are set. */
 static inline ulong counts_below(uint bits) {
     const ulong each = (ulong)bits * 0x0101010101010101UL & 0x8040201008040201UL; /* byte i has bit i, or 0 */
-    return (each + 0x7f7f7f7f7f7f7f7fUL >> 7 & 0x0101010101010101UL) * 0x0101010101010100UL;
+    return ((each + 0x7f7f7f7f7f7f7f7fUL) >> 7 & 0x0101010101010101UL) * 0x0101010101010100UL;
 }
 #endif
 
