@@ -41,8 +41,8 @@
 
 #include "sdpa_stages.h"
 
-/* Keys between a use and the prefetches for it, as far as the split reaches. Only packed rows are asked for twice: of
- * dense ones, which are longer, the second request made the first come late. */
+/* Keys between a use and the prefetches for it, as far as the split reaches. Only packed rows are asked for twice:
+ * of dense ones, which are longer, the second request cost more than it brought. */
 #define NEAR TILE
 #define FAR 64
 static inline long near_keys(const sdpa_work_tile* work, const sdpa_tile* tile) {

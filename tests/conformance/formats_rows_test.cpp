@@ -222,11 +222,8 @@ void expect_numbers(const TestTensor& got, const TestTensor& want, double share)
     EXPECT_LE(wrong, 3) << "elements in all";
 }
 
-void run_dequantize(const Dequantize& c, uint64_t seed) {
-    const int64_t slots = number_kinds + 3, rows = c.with_indices ? 11 : slots;
-    TestTensor src = filled(c.src_type, {2, 2, slots, c.size}, c.src_layout, c.memory, seed);
-    TestTensor dst(c.dst_type, {2, 2, rows, c.size}, c.dst_layout, c.memory);
-    TestTensor indices = c.with_indices ? some_rows(c.index_type, rows, slots, c.memory) : TestTensor();
+// Rows of src, whatever their bytes, against what the reference reads; indices may be absent.
+void compare_dequantized(TestTensor& src, TestTensor& dst, TestTensor& indices) {
     TestTensor source = src.packed_copy(), want(WINNOW_TYPE_F32, dst.shape()), wanted_rows = indices.packed_copy();
     winnow_kv_dequantize_desc desc{};
     desc.struct_size = sizeof desc;
@@ -246,33 +243,27 @@ void run_dequantize(const Dequantize& c, uint64_t seed) {
     desc.dst = want.view();
     desc.row_indices = wanted_rows.view();
     ASSERT_EQ(reference().run(desc), WINNOW_OK) << reference().message();
-    expect_numbers(dst, want, is_turbo(c.src_type) ? 1e-6 : 0);
+    expect_numbers(dst, want, is_turbo(src.type()) ? 1e-6 : 0);
 }
 
-// Bytes that no append leaves: each of a backend's ways of reading them gives the same numbers, of that row alone.
+void run_dequantize(const Dequantize& c, uint64_t seed) {
+    const int64_t slots = number_kinds + 3, rows = c.with_indices ? 11 : slots;
+    TestTensor src = filled(c.src_type, {2, 2, slots, c.size}, c.src_layout, c.memory, seed);
+    TestTensor dst(c.dst_type, {2, 2, rows, c.size}, c.dst_layout, c.memory);
+    TestTensor indices = c.with_indices ? some_rows(c.index_type, rows, slots, c.memory) : TestTensor();
+    compare_dequantized(src, dst, indices);
+}
+
+// Bytes that no append leaves: each of a backend's ways of reading them gives the same numbers.
 void run_dequantize_bytes(uint32_t type, uint64_t seed) {
-    TestTensor src(type, {1, 2, 37, 96}), dst(WINNOW_TYPE_F32, src.shape()), want(WINNOW_TYPE_F32, src.shape());
+    TestTensor src(type, {1, 2, 37, 96}), dst(WINNOW_TYPE_F32, src.shape()), indices;
     std::mt19937_64 engine(seed);
     src.each_row([&](const Index& row) {
         const uint64_t most = row[2] % 3 == 0 ? 255 : row[2] % 3 == 1 ? 3 : 0; // of bytes that differ from 0xff
         for (size_t at = 0; at < src.row_size(); ++at)
             src.element(row)[at] = static_cast<std::byte>(0xff - engine() % (most + 1));
     });
-    TestTensor source = src.packed_copy();
-    winnow_kv_dequantize_desc desc{};
-    desc.struct_size = sizeof desc;
-    desc.src = src.view();
-    desc.dst = dst.view();
-    const Session::Answer before = subject().supports(desc);
-    for (TestTensor* tensor : {&src, &dst}) tensor->bind(subject());
-    const bool is_done = carried_out("kv_dequantize", before, desc);
-    for (TestTensor* tensor : {&src, &dst}) tensor->fetch();
-    if (!is_done) return;
-    for (TestTensor* tensor : {&source, &want}) tensor->bind(reference());
-    desc.src = source.view();
-    desc.dst = want.view();
-    ASSERT_EQ(reference().run(desc), WINNOW_OK) << reference().message();
-    expect_numbers(dst, want, is_turbo(type) ? 1e-6 : 0);
+    compare_dequantized(src, dst, indices);
 }
 
 void register_dequantize() {

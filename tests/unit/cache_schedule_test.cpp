@@ -12,11 +12,11 @@ namespace winnow::cache {
 namespace {
 
 struct Fixture {
-    explicit Fixture(const std::string& config, int64_t layers = 1, int64_t cells = 0)
-        : shape{layers, 2, 2, 2, 400}, cache(device, {config, shape, 4, 1, cells, {}}) {}
+    explicit Fixture(const std::string& config, int64_t layers = 1, int64_t cells = 0, int64_t head_size = 2)
+        : shape{layers, 2, head_size, head_size, 400}, cache(device, {config, shape, 4, 1, cells, {}}) {}
 
     void step(int64_t layer, int64_t tokens, bool appends = true, bool attends = true, int64_t draft_tokens = 0) {
-        HostRows rows(2, tokens, 2), q(4, tokens, 2), out = q;
+        HostRows rows(2, tokens, shape.head_size), q(4, tokens, shape.head_size), out = q;
         CacheStep args;
         args.layer = layer;
         args.scale = 1;
@@ -443,26 +443,12 @@ TEST(cache_schedule, means_are_taken_once_and_from_a_residual) {
 
 // A head of wide elements beside one of packed rows, of which an odd number takes an odd number of halves.
 TEST(cache_schedule, rows_of_unlike_heads_begin_where_their_elements_may) {
-    FakeDevice device;
-    const CacheRequest request{"window:budget=57,sink=2,residual=8,cadence=7,k=turbo4,v=turbo3,fine=0.1,k_fine=f32,"
-                               "v_fine=f32",
-                               {1, 2, 16, 16, 256},
-                               2,
-                               1,
-                               0,
-                               {}};
-    Cache cache(device, request);
+    Fixture f("window:budget=57,sink=2,residual=8,cadence=7,k=turbo4,v=turbo3,fine=0.1,k_fine=f32,v_fine=f32", 1, 0,
+              16);
     int64_t checked = 0;
     for (int step = 0; step < 90; ++step) {
-        HostRows rows(2, 1, 16), q(2, 1, 16), out = q;
-        CacheStep args;
-        args.scale = 1;
-        args.k = args.v = rows.tensor();
-        args.q = q.tensor();
-        args.out = out.tensor();
-        device.clear();
-        cache.step(args);
-        for (const SlotAttention& attention : device.attentions)
+        f.step(0, 1);
+        for (const SlotAttention& attention : f.device.attentions)
             for (const Segment& segment : attention.segments)
                 for (const Tensor* side : {&segment.k, &segment.v}) {
                     EXPECT_EQ(side->offset % alignment(side->type), 0u) << step;
