@@ -55,13 +55,17 @@ static inline long far_keys(const sdpa_work_tile* work, const sdpa_tile* tile) {
 /* Rows whose sums for four tokens fit the registers together. */
 #define ROWS_AT_ONCE (ROWS <= 6 ? ROWS : 4)
 
+/* Keys whose chunks are read by turns, so that a chunk of Q serves them all. One row's elements of Q fit the registers,
+ * and dense keys come sooner one after the other: the hardware's own requests follow a walk in one direction. */
+#define KEYS_ABREAST (ROWS == 1 && !K_PACKED ? 1 : 4)
+
 /* Chunks of V whose sums for all rows fit the registers together. */
 #ifndef SLICE
 #define SLICE (ROWS == 1 ? 8 : ROWS <= 5 ? 4 : ROWS <= 6 && !V_PACKED ? 3 : 2)
 #endif
 
 /* Chunks of a key that the loop over them takes at once: with packed ones, where they lie should be a constant. */
-#define CHUNKS_AT_ONCE (K_PACKED ? 8 : 2)
+#define CHUNKS_AT_ONCE (K_PACKED || KEYS_ABREAST == 1 ? 8 : 2)
 
 /* Slices of a row that a loop takes at once. */
 #define SLICES_UNROLLED (V_CHUNKS <= 16 ? 16 : 1)

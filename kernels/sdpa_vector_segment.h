@@ -36,35 +36,30 @@ static inline void dot16(const segment_queries* q, const __global uchar* keys, l
     float16 sums[ROWS * 4];
     for (uint four = 0; four < 4; ++four) {
         const uint key = i * 16 + four * 4;
-        const __global uchar* k0 = keys + (long)min(key + 0, last) * stride;
-        const __global uchar* k1 = keys + (long)min(key + 1, last) * stride;
-        const __global uchar* k2 = keys + (long)min(key + 2, last) * stride;
-        const __global uchar* k3 = keys + (long)min(key + 3, last) * stride;
+        const __global uchar* k[4];
+#pragma unroll
+        for (uint j = 0; j < 4; ++j) k[j] = keys + (long)min(key + j, last) * stride;
         for (uint first = 0; first < ROWS; first += ROWS_AT_ONCE) {
             float16 sum[ROWS_AT_ONCE][4];
 #pragma unroll
             for (uint r = 0; r < ROWS_AT_ONCE; ++r) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = (float16)(0.0f);
-#pragma unroll CHUNKS_AT_ONCE
-            for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
-                if (first == 0) {
-                    PREFETCH_CHUNK(k0, chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
-                    PREFETCH_CHUNK(k1, chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
-                    PREFETCH_CHUNK(k2, chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
-                    PREFETCH_CHUNK(k3, chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
-                }
-                const float16 x0 = load_scaled_codes(k0, chunk, of_keys, key + 0);
-                const float16 x1 = load_scaled_codes(k1, chunk, of_keys, key + 1);
-                const float16 x2 = load_scaled_codes(k2, chunk, of_keys, key + 2);
-                const float16 x3 = load_scaled_codes(k3, chunk, of_keys, key + 3);
 #pragma unroll
-                for (uint r = 0; r < ROWS_AT_ONCE; ++r) {
-                    const float16 y = q->rows[(first + r) * K_CHUNKS + chunk];
-                    sum[r][0] = fma(x0, y, sum[r][0]);
-                    sum[r][1] = fma(x1, y, sum[r][1]);
-                    sum[r][2] = fma(x2, y, sum[r][2]);
-                    sum[r][3] = fma(x3, y, sum[r][3]);
+            for (uint begin = 0; begin < 4; begin += KEYS_ABREAST)
+#pragma unroll CHUNKS_AT_ONCE
+                for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
+                    float16 x[KEYS_ABREAST];
+#pragma unroll
+                    for (uint j = 0; j < KEYS_ABREAST; ++j) {
+                        if (first == 0)
+                            PREFETCH_CHUNK(k[begin + j], chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
+                        x[j] = load_scaled_codes(k[begin + j], chunk, of_keys, key + begin + j);
+                    }
+#pragma unroll
+                    for (uint r = 0; r < ROWS_AT_ONCE; ++r)
+#pragma unroll
+                        for (uint j = 0; j < KEYS_ABREAST; ++j)
+                            sum[r][begin + j] = fma(x[j], q->rows[(first + r) * K_CHUNKS + chunk], sum[r][begin + j]);
                 }
-            }
 #pragma unroll
             for (uint r = 0; r < ROWS_AT_ONCE; ++r)
                 sums[(first + r) * 4 + four] = sum_lanes_of_4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
