@@ -7,10 +7,17 @@
 
 /* ---- Logits ---- */
 
+#if OF_SEGMENT(K_BYTES)
+#include "sdpa_byte_keys.h"
+#endif
+
 /* Rows of Q as the keys want to meet them. */
 typedef struct segment_queries {
     float16 rows[ROWS * K_CHUNKS]; /* [ROWS][K_CHUNKS] */
     float sums[ROWS * K_GROUPS];   /* [ROWS][K_GROUPS], of the elements of a group; of biased keys alone */
+#if OF_SEGMENT(K_BYTES)
+    byte_query bytes[ROWS];
+#endif
 } segment_queries;
 
 static inline void sum_query_groups(const float16* q, float* sums) {
@@ -26,7 +33,45 @@ static inline void load_queries(const sdpa_params* p, const sdpa_memory* memory,
     for (uint r = 0; r < ROWS; ++r) {
         load_query(q_row(p, memory, work, r), p->q_type, q->rows + r * K_CHUNKS);
         if (K_BIASED) sum_query_groups(q->rows + r * K_CHUNKS, q->sums + r * K_GROUPS);
+#if OF_SEGMENT(K_BYTES)
+        round_query(q->rows + r * K_CHUNKS, q->bytes + r);
+        q->sums[r] = q->bytes[r].sum;
+#endif
     }
+}
+
+/* The inner products of ROWS_AT_ONCE rows from `first` on with four keys, of which the first is the tile's key `key`,
+ * lane by lane, and requests for what comes later. sum: [ROWS_AT_ONCE][4]. */
+static inline void dot_four(const segment_queries* q, uint first, const __global uchar* const* k,
+                            const key_factors* of_keys, uint key, long near, long far, float16 (*sum)[4]) {
+#if OF_SEGMENT(K_BYTES)
+    if (first == 0)
+#pragma unroll
+        for (uint j = 0; j < 4; ++j)
+#pragma unroll
+            for (uint chunk = 0; chunk < K_CHUNKS; ++chunk)
+                PREFETCH_CHUNK(k[j], chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
+    dot_bytes_of_four(q->bytes + first, k, sum);
+#else
+#pragma unroll
+    for (uint r = 0; r < ROWS_AT_ONCE; ++r) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = (float16)(0.0f);
+#pragma unroll
+    for (uint begin = 0; begin < 4; begin += KEYS_ABREAST)
+#pragma unroll CHUNKS_AT_ONCE
+        for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
+            float16 x[KEYS_ABREAST];
+#pragma unroll
+            for (uint j = 0; j < KEYS_ABREAST; ++j) {
+                if (first == 0) PREFETCH_CHUNK(k[begin + j], chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
+                x[j] = load_scaled_codes(k[begin + j], chunk, of_keys, key + begin + j);
+            }
+#pragma unroll
+            for (uint r = 0; r < ROWS_AT_ONCE; ++r)
+#pragma unroll
+                for (uint j = 0; j < KEYS_ABREAST; ++j)
+                    sum[r][begin + j] = fma(x[j], q->rows[(first + r) * K_CHUNKS + chunk], sum[r][begin + j]);
+        }
+#endif
 }
 
 /* Inner products of all rows with the 16 keys of the tile's vector i, from `keys` on, asking for what comes later on
@@ -41,37 +86,31 @@ static inline void dot16(const segment_queries* q, const __global uchar* keys, l
         for (uint j = 0; j < 4; ++j) k[j] = keys + (long)min(key + j, last) * stride;
         for (uint first = 0; first < ROWS; first += ROWS_AT_ONCE) {
             float16 sum[ROWS_AT_ONCE][4];
-#pragma unroll
-            for (uint r = 0; r < ROWS_AT_ONCE; ++r) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = (float16)(0.0f);
-#pragma unroll
-            for (uint begin = 0; begin < 4; begin += KEYS_ABREAST)
-#pragma unroll CHUNKS_AT_ONCE
-                for (uint chunk = 0; chunk < K_CHUNKS; ++chunk) {
-                    float16 x[KEYS_ABREAST];
-#pragma unroll
-                    for (uint j = 0; j < KEYS_ABREAST; ++j) {
-                        if (first == 0)
-                            PREFETCH_CHUNK(k[begin + j], chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
-                        x[j] = load_scaled_codes(k[begin + j], chunk, of_keys, key + begin + j);
-                    }
-#pragma unroll
-                    for (uint r = 0; r < ROWS_AT_ONCE; ++r)
-#pragma unroll
-                        for (uint j = 0; j < KEYS_ABREAST; ++j)
-                            sum[r][begin + j] = fma(x[j], q->rows[(first + r) * K_CHUNKS + chunk], sum[r][begin + j]);
-                }
+            dot_four(q, first, k, of_keys, key, near, far, sum);
 #pragma unroll
             for (uint r = 0; r < ROWS_AT_ONCE; ++r)
                 sums[(first + r) * 4 + four] = sum_lanes_of_4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
         }
     }
     for (uint r = 0; r < ROWS; ++r) {
-        const float16 dot = sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
+        float16 dot = sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
+#if OF_SEGMENT(K_BYTES)
+        dot *= q->bytes[r].factor;
+#endif
         s[r * TILE_VECTORS] = finish_dot(dot, q->sums + r * K_GROUPS, of_keys, i) * scale;
     }
 }
 
-/* Scores `count` keys element by element: where factors_are_finite says no. s: [ROWS][TILE]. */
+/* Whether no row holds infinity or NaN, which have no 8 bits. */
+static inline int queries_can_round(const segment_queries* q) {
+#if OF_SEGMENT(K_BYTES)
+    for (uint r = 0; r < ROWS; ++r)
+        if (!q->bytes[r].is_finite) return 0;
+#endif
+    return 1;
+}
+
+/* Scores `count` keys element by element: where these must not be taken apart, or Q rounded. s: [ROWS][TILE]. */
 static inline void dot_elements(const segment_queries* q, const __global uchar* keys, long stride, uint count,
                                 float scale, float* s) {
 #pragma unroll 1
@@ -81,7 +120,7 @@ static inline void dot_elements(const segment_queries* q, const __global uchar* 
             float16 sum = (float16)(0.0f);
 #pragma unroll 1
             for (uint chunk = 0; chunk < K_CHUNKS; ++chunk)
-                sum = fma(load_key(keys + (long)t * stride, chunk), q->rows[r * K_CHUNKS + chunk], sum);
+                sum = fma(load_whole_key(keys + (long)t * stride, chunk), q->rows[r * K_CHUNKS + chunk], sum);
             s[r * TILE + t] = sum_of_lanes(sum) * scale;
         }
 }
@@ -93,7 +132,7 @@ static inline void sdpa_logits(const sdpa_params* p, const sdpa_work_tile* work,
     const long near = near_keys(work, tile) * stride, far = far_keys(work, tile) * stride;
     key_factors of_keys;
     stage_key_factors(&of_keys, keys, stride, BITS_OF_TILE(tile->count));
-    if (factors_are_finite(&of_keys))
+    if (factors_are_finite(&of_keys) && queries_can_round(q))
         for (uint i = 0; i * 16 < tile->count; ++i)
             dot16(q, keys, stride, &of_keys, i, work->key_end - 1 - tile->key, near, far, p->scale, s + i);
     else
