@@ -36,6 +36,23 @@ static inline void store_scores16(const sdpa_params* p, const sdpa_memory* memor
                         count);
 }
 
+/* Stores the scores of a whole tile that every row sees, whose logits are the same in every stage.
+ * s: [ROWS][TILE_VECTORS]. */
+static inline void store_tile_scores(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
+                                     const sdpa_tile* tile, const float16* s) {
+    if (p->scores_mode == SDPA_SCORES_NONE) return;
+    for (uint r = 0; r < work->rows; ++r) {
+        __global uchar* row = scores_row(p, memory, work, r);
+        for (uint i = 0; i < TILE_VECTORS; ++i) {
+            const uint key = tile->key + i * 16;
+            if (p->scores_mode == SDPA_SCORES_PROBS)
+                store_floats((__global float*)row + key, 16, s[r * TILE_VECTORS + i]);
+            else
+                stream_part_f32(row, key, s[r * TILE_VECTORS + i], 16);
+        }
+    }
+}
+
 /* The scores of a tile that no row sees. */
 static inline void store_unseen_scores(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                        const sdpa_tile* tile) {

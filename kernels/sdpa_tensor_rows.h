@@ -15,9 +15,12 @@ static inline __global uchar* scores_row(const sdpa_params* p, const sdpa_memory
            work->token[r] * p->scores.stride[2] + work->first_score * sizeof(float);
 }
 
-/* Whether logits are transformed, or stored, even where every key is seen; the same for the whole launch. */
+/* Whether logits change, or are stored, even where every key is seen; the same for the whole launch. */
+static inline int changes_logits(const sdpa_params* p) {
+    return p->mask_type != TYPE_NONE || p->has_alibi || p->softcap != 0.0f;
+}
 static inline int has_transform(const sdpa_params* p) {
-    return p->mask_type != TYPE_NONE || p->has_alibi || p->softcap != 0.0f || p->scores_mode != SDPA_SCORES_NONE;
+    return changes_logits(p) || p->scores_mode != SDPA_SCORES_NONE;
 }
 
 /* Whether scores are wanted of keys that no row sees, too: then no tile is passed over. */

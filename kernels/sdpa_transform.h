@@ -45,7 +45,10 @@ static inline void sdpa_transform(const sdpa_params* p, const sdpa_memory* memor
                                   sdpa_seen* seen) {
     seen->by_any = seen->by_all = BITS_OF_TILE(tile->count);
     seen->is_partial = !seen->all || tile->count < TILE;
-    if (!has_transform(p) && !seen->is_partial) return;
+    if (!changes_logits(p) && !seen->is_partial) {
+        store_tile_scores(p, memory, work, tile, s);
+        return;
+    }
     key_set by_any = 0, by_all = 0;
     for (uint i = 0; i < TILE_VECTORS; ++i) {
         const uint part = part_of_tile(tile->count, i);
