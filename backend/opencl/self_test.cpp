@@ -16,14 +16,13 @@ namespace winnow::opencl {
 namespace {
 
 constexpr std::string_view right = "right";
-constexpr std::string_view cases_version = "2"; // another one where cases are others
 
 ProgramKey key_of(const Programs& programs, const Variant& variant, const std::string& way) {
     const auto sources = kernel_sources();
     const auto source = std::find_if(sources.begin(), sources.end(),
                                      [&](const KernelSource& each) { return each.name == variant.file; });
     std::string options = programs.options_of_all();
-    options.append(" self-test ").append(cases_version).append(": ").append(way);
+    options.append(" self-test ").append(backend_digest()).append(": ").append(way);
     return programs.key_of(source->hash, options);
 }
 

@@ -42,6 +42,10 @@ struct OperationCase {
 };
 std::span<const OperationCase> operation_cases(); // of all operations but attention
 
+// Of the sources of cases and launchers, in hexadecimal; cmake/source_digest.cmake makes it. What was found with others
+// is tested anew.
+std::string_view backend_digest();
+
 // The same numbers at each run.
 class CaseNumbers {
 public:

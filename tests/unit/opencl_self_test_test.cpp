@@ -6,6 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -217,6 +220,7 @@ public:
         return std::string(choose_variant(operation, state_->capabilities, {}, 0, 0).shape);
     }
     const Capabilities& capabilities() const { return state_->capabilities; }
+    const std::string& folder() const { return folder_.path(); }
 
     SelfTest::MakeDevice make = [](const RuntimeState&) { return std::make_unique<WrongDevice>(); };
     int made = 0;
@@ -320,6 +324,21 @@ TEST_F(opencl_self_test_of, what_was_found_is_remembered) {
     EXPECT_EQ(tested.shape_of("slot_copy"), "workgroup");
     ASSERT_EQ(tested.warnings.size(), 1u);
     EXPECT_NE(tested.warnings[0].find("(when it was tested)"), std::string::npos) << tested.warnings[0];
+}
+
+TEST_F(opencl_self_test_of, what_was_found_is_of_the_cases_and_launchers_it_was_found_with) {
+    ASSERT_EQ(backend_digest().size(), 64u);
+    Tested tested;
+    tested.before("slot_copy");
+    int entries = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(tested.folder())) {
+        if (entry.path().extension() != ".program") continue;
+        ++entries;
+        std::ifstream file(entry.path(), std::ios::binary);
+        const std::string all{std::istreambuf_iterator<char>(file), {}};
+        EXPECT_NE(all.find("self-test " + std::string(backend_digest()) + ": slot_copy"), std::string::npos);
+    }
+    EXPECT_EQ(entries, 1);
 }
 
 TEST_F(opencl_self_test_of, what_is_forced_and_what_has_one_work_item_is_not_tested) {
