@@ -75,7 +75,10 @@ public:
     }
 
     void validate(const SlotAttention& args) const override { sdpa_.validate(args); }
-    void launch(const SlotAttention& args) override { sdpa_.launch(args); }
+    void launch(const SlotAttention& args) override {
+        self_test_.test_slot_attention();
+        sdpa_.launch(args);
+    }
     int64_t carried_floats(int64_t v_head_size) const override { return carried_floats_of(v_head_size); }
     void launch(const SlotAppend& args) override {
         self_test_.test_before("slot_append");
@@ -118,6 +121,7 @@ public:
         opencl::launch(runtime_, args);
     }
     void step(const SlotStep& args) override {
+        self_test_.test_slot_attention();
         if (args.append) self_test_.test_before("slot_append");
         if (!sdpa_.step(args, slot_append_)) Device::step(args);
     }

@@ -48,11 +48,18 @@ SelfTest::SelfTest(RuntimeState& state, const VariantOptions& forced, MakeDevice
     : state_(state), forced_(forced), make_(std::move(make)) {}
 
 std::string SelfTest::wrong_with(const Variant& variant, const std::string& way, std::string (*run)(Device&)) {
+    if (std::find(used_.begin(), used_.end(), way) != used_.end()) return {};
+    std::string wrong = found(variant, way, run);
+    if (wrong.empty()) used_.push_back(way);
+    return wrong;
+}
+
+std::string SelfTest::found(const Variant& variant, const std::string& way, std::string (*run)(Device&)) {
     const ProgramKey key = key_of(state_.programs, variant, way);
     const ProgramCache& cache = state_.programs.cache();
     if (const std::optional<std::vector<std::byte>> kept = cache.load(key)) {
-        std::string found = text_of(*kept);
-        return found == right ? std::string() : found + " (when it was tested)";
+        std::string was = text_of(*kept);
+        return was == right ? std::string() : was + " (when it was tested)";
     }
     const auto start = std::chrono::steady_clock::now();
     std::unique_ptr<Device> device;
@@ -76,29 +83,48 @@ std::string SelfTest::wrong_with(const Variant& variant, const std::string& way,
     return wrong;
 }
 
-void SelfTest::test_attention() {
+bool SelfTest::is_attention_tested() const {
     const bool is_forced = !forced_.shape.empty() || !forced_.kernel.empty() || !forced_.tensor.empty() ||
                            forced_.subgroup != 0 || forced_.launches != 0 || forced_.splits != 0;
-    if (make_ == nullptr || is_forced) return;
+    return make_ != nullptr && !is_forced;
+}
+
+void SelfTest::leave_wrong_attention(bool has_steps) {
+    struct Case {
+        std::string what;
+        std::string (*run)(Device&);
+    };
+    std::vector<Case> cases{{"attention", opencl::test_attention}};
+    if (has_steps) cases.push_back({"a step of a cache", test_step});
     Capabilities& capabilities = state_.capabilities;
     for (;;) {
         const Variant& variant = choose_variant("sdpa", capabilities, forced_, 1, 1);
-        if (variant.shape == "cpu") break;
+        if (variant.shape == "cpu") return;
         const bool has_subgroups = variant.shape == "subgroup";
         const bool multiplies = has_subgroups && choose_subgroups(capabilities, forced_).multiplies;
         const std::string way = multiplies ? "tensor cores" : "the shape " + std::string(variant.shape);
-        const std::string wrong = wrong_with(variant, "attention with " + way, opencl::test_attention);
-        if (wrong.empty()) break;
+        std::string wrong;
+        const auto its = std::find_if(cases.begin(), cases.end(), [&](const Case& each) {
+            wrong = wrong_with(variant, each.what + " with " + way, each.run);
+            return !wrong.empty();
+        });
+        if (its == cases.end()) return;
         if (multiplies)
             capabilities.has_tensor_cores = false;
         else if (has_subgroups)
             capabilities.subgroup_sizes = 0;
         else
             capabilities.wrong_in_groups.push_back(variant.operation);
-        std::string warning = "this driver gets attention wrong with ";
-        warning.append(way).append(", which is not used for it: ").append(wrong);
-        state_.log(WINNOW_LOG_WARNING, warning);
+        std::string warning = "this driver gets ";
+        warning.append(its->what).append(" wrong with ").append(way);
+        state_.log(WINNOW_LOG_WARNING, warning.append(", which is not used for attention: ").append(wrong));
     }
+}
+
+void SelfTest::test_attention() {
+    if (!is_attention_tested()) return;
+    leave_wrong_attention(false);
+    Capabilities& capabilities = state_.capabilities;
     const Variant& prompt =
         choose_variant("sdpa", capabilities, forced_, self_test_tokens, self_test_heads * self_test_tokens);
     if (prompt.fewest_rows <= 1) return; // the kernel that was tested
@@ -107,6 +133,12 @@ void SelfTest::test_attention() {
     capabilities.wrong_in_groups.push_back(prompt.entry_point);
     state_.log(WINNOW_LOG_WARNING, "this driver gets " + std::string(prompt.entry_point) +
                                        " of many query tokens wrong, which is not used for it: " + wrong);
+}
+
+void SelfTest::test_slot_attention() {
+    if (is_step_tested_ || !is_attention_tested()) return;
+    leave_wrong_attention(true);
+    is_step_tested_ = true; // now, so that what fails above for want of memory is tested before the next launch
 }
 
 void SelfTest::test_before(std::string_view operation) {

@@ -21,6 +21,24 @@ constexpr std::array<OperationCase, 14> all_cases{{{"kv_append", test_kv_append}
                                                    {"page_sign", test_page_sign},
                                                    {"page_pick", test_page_pick}}};
 
+void change_signs(std::vector<double>& row) {
+    constexpr std::array<uint32_t, 2> signs{0x7b1dcdafu, 0xa1b965f4u};
+    for (size_t e = 0; e < row.size(); ++e)
+        if ((signs.at(e / 32) >> (e % 32) & 1) != 0) row[e] = -row[e];
+}
+
+void transform(std::vector<double>& row) { // which is its own inverse
+    const size_t size = row.size();
+    for (size_t half = 1; half < size; half *= 2)
+        for (size_t e = 0; e < size; ++e) {
+            if ((e & half) != 0) continue;
+            const double a = row[e], b = row[e + half];
+            row[e] = a + b;
+            row[e + half] = a - b;
+        }
+    for (double& each : row) each /= std::sqrt(static_cast<double>(size));
+}
+
 } // namespace
 
 std::span<const OperationCase> operation_cases() { return all_cases; }
@@ -34,18 +52,13 @@ uint16_t half_bits(float number) {
 }
 
 void rotate_row(std::vector<double>& row) {
-    constexpr std::array<uint32_t, 2> signs{0x7b1dcdafu, 0xa1b965f4u};
-    const size_t size = row.size();
-    for (size_t e = 0; e < size; ++e)
-        if ((signs.at(e / 32) >> (e % 32) & 1) != 0) row[e] = -row[e];
-    for (size_t half = 1; half < size; half *= 2)
-        for (size_t e = 0; e < size; ++e) {
-            if ((e & half) != 0) continue;
-            const double a = row[e], b = row[e + half];
-            row[e] = a + b;
-            row[e + half] = a - b;
-        }
-    for (double& each : row) each /= std::sqrt(static_cast<double>(size));
+    change_signs(row);
+    transform(row);
+}
+
+void rotate_back(std::vector<double>& row) {
+    transform(row);
+    change_signs(row);
 }
 
 CaseSegment::CaseSegment(CaseNumbers& numbers, int64_t heads, int64_t slots, int64_t size)

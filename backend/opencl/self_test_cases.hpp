@@ -21,6 +21,7 @@ inline constexpr int64_t self_test_heads = 4;  // of queries
 inline constexpr int64_t self_test_tokens = 9; // of a prompt: a block of 32 rows, and one that is not full
 std::string test_attention(Device& device);    // of one token over keys and values in f16
 std::string test_prompt(Device& device);       // of many tokens
+std::string test_step(Device& device);         // of one token that a cache stores, over two segments
 std::string test_kv_append(Device& device);
 std::string test_kv_requantize(Device& device);
 std::string test_kv_dequantize(Device& device);
@@ -65,6 +66,7 @@ private:
 uint16_t half_bits(float number); // of one that f16 has whole, and that is 0 or at least 2^-14
 
 void rotate_row(std::vector<double>& row); // R of docs/formats.md, of 32 or 64 elements
+void rotate_back(std::vector<double>& row);
 
 // Rows of a tensor [1, heads, rows, elements] in host memory, as numbers T.
 template <typename T>
@@ -92,15 +94,16 @@ struct CaseRows {
         return made;
     }
 
-    // The first that is another one than it has to be, or for numbers, is farther than `most` from that.
-    std::string compared(const char* name, CaseRows& right, double most = 0) {
+    // The first that is another one than it has to be, or for numbers, is farther than `most` and `share` of it from
+    // that.
+    std::string compared(const char* name, CaseRows& right, double most = 0, double share = 0) {
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t row = 0; row < rows; ++row)
                 for (int64_t i = 0; i < stored(); ++i) {
                     const T is = at(head, row, i), wanted = right.at(head, row, i);
                     if (is == wanted) continue;
                     if constexpr (std::is_floating_point_v<T>)
-                        if (std::abs(is - wanted) <= most) continue;
+                        if (std::abs(is - wanted) <= most + share * std::abs(wanted)) continue;
                     return std::string(name) + " " + std::to_string(i) + " of row " + std::to_string(row) +
                            " of head " + std::to_string(head) + " is " + std::to_string(is) + ", and should be " +
                            std::to_string(wanted);

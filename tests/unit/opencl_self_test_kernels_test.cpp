@@ -23,7 +23,8 @@ namespace {
 // The launchers of a runtime as a device.
 class LaunchingDevice : public reference::ReferenceDevice {
 public:
-    LaunchingDevice() : ReferenceDevice(plain_request()), runtime(cpu_request(), false, false) {
+    explicit LaunchingDevice(const char* forced = "")
+        : ReferenceDevice(plain_request()), runtime(cpu_request(), false, false), options(parse_variants(forced)) {
         runtime.state().capabilities.type = WINNOW_DEVICE_GPU;
     }
 
@@ -41,6 +42,13 @@ public:
     std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
         return opencl::launch(runtime, args, want_event);
     }
+    void launch(const SlotAttention& args) override { sdpa_.launch(args); }
+    void step(const SlotStep& args) override {
+        if (!sdpa_.step(args, append_)) Device::step(args);
+    }
+    std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) override {
+        return runtime.allocate(size, filling);
+    }
     void launch(const SlotAppend& args) override { opencl::launch(runtime, append_, args); }
     void launch(const SlotAccumulate& args) override { accumulate_.launch(args); }
     void launch(const SlotScores& args) override { opencl::launch(runtime, args); }
@@ -55,11 +63,16 @@ public:
 
     bool has_groups() const { return runtime.capabilities().takes_barriers; }
 
+    uint64_t programs() {
+        const Programs& all = runtime.state().programs;
+        return all.built() + all.loaded();
+    }
+
     Runtime runtime;
+    const VariantOptions options;
 
 private:
-    const VariantOptions options_;
-    SdpaLauncher sdpa_{runtime, options_};
+    SdpaLauncher sdpa_{runtime, options};
     SlotAccumulateLauncher accumulate_{runtime};
     SegmentKernel append_{"slot_append"}, evict_{"slot_evict"};
 };
@@ -132,10 +145,60 @@ TEST_F(opencl_self_test_kernels, each_that_is_miscompiled_is_convicted) {
         const Variant& variant = of_groups(operation);
         device.runtime.state().programs.kernel_of_source(variant.file, miscompiled(variant.file, text, as),
                                                          variant.entry_point, options);
-        const uint64_t before = device.runtime.state().programs.built() + device.runtime.state().programs.loaded();
+        const uint64_t before = device.programs();
         EXPECT_NE(run(operation, device), "") << operation;
-        EXPECT_EQ(device.runtime.state().programs.built() + device.runtime.state().programs.loaded(), before)
-            << operation << ": another program was launched";
+        EXPECT_EQ(device.programs(), before) << operation << ": another program was launched";
+    }
+}
+
+// What is forced of a step, and as in of_cases.
+const struct {
+    const char *forced, *text, *miscompiled;
+} of_steps[] = {
+    // Codes of the other way than products of small matrices.
+    {"shape=workgroup", "+ LOOKUP_AT_##table, index)", "+ LOOKUP_AT_##table, (index)&7)"},
+    // What a group has of the segments before the one at hand.
+    {"shape=subgroup", "g->accumulator[i] * g->rescale[i / V_FLOATS]", "g->accumulator[i]"},
+    {"shape=subgroup", "x * step->gain)", "x)"},
+    // Every second value, as products take it.
+    {"shape=subgroup,tensor=emulated", "odd >> first % 16 / 8 * 12", "odd >> first % 16 / 8 * 11"},
+};
+
+// The program of test_step.
+SdpaKernel kernel_of_step(const LaunchingDevice& device) {
+    SdpaKernel kernel;
+    kernel.variant = &choose_variant("sdpa", device.runtime.capabilities(), device.options, 1, 1);
+    kernel.single_launch = device.runtime.capabilities().single_launch;
+    kernel.slots = kernel.step = true;
+    kernel.statistic = Statistic::probability_squared;
+    kernel.segments = 2;
+    kernel.formats = {{{Type::f16, Type::f16}, {Type::turbo4, Type::turbo3}}};
+    kernel.head_size = kernel.v_head_size = 64;
+    kernel.rows = 4;
+    if (kernel.variant->shape == "subgroup")
+        kernel.subgroups = choose_subgroups(device.runtime.capabilities(), device.options);
+    return kernel;
+}
+
+TEST_F(opencl_self_test_kernels, steps_are_right) {
+    for (const char* forced : {"shape=workgroup", "shape=subgroup", "shape=subgroup,tensor=emulated"}) {
+        LaunchingDevice device(forced);
+        const uint64_t before = device.programs();
+        EXPECT_EQ(test_step(device), "") << forced;
+        EXPECT_EQ(device.programs(), before + 1) << "a step is one program";
+    }
+}
+
+TEST_F(opencl_self_test_kernels, steps_that_are_miscompiled_are_convicted) {
+    for (const auto& [forced, text, as] : of_steps) {
+        LaunchingDevice device(forced);
+        const SdpaKernel kernel = kernel_of_step(device);
+        const Variant& variant = *kernel.variant;
+        device.runtime.state().programs.kernel_of_source(variant.file, miscompiled(variant.file, text, as),
+                                                         variant.entry_point, kernel.options());
+        const uint64_t before = device.programs();
+        EXPECT_NE(test_step(device), "") << forced << ": " << text;
+        EXPECT_EQ(device.programs(), before) << forced << ": another program was launched";
     }
 }
 
