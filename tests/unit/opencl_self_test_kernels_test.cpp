@@ -151,6 +151,28 @@ TEST_F(opencl_self_test_kernels, each_that_is_miscompiled_is_convicted) {
     }
 }
 
+// The second program of two operations on rows; what else there is to it as in of_cases.
+const struct {
+    const char *operation, *options, *text, *miscompiled, *said;
+} of_rotated_rows[] = {
+    {"kv_requantize", "-DUSES_turbo4 -DSIZE=64 -DSRC_FORMAT=f16 -DDST_FORMAT=turbo4", "z > 0.2582215f", "z > 0.3f",
+     "byte of turbo4 "},
+    {"kv_dequantize", "-DUSES_turbo4 -DSIZE=64 -DSRC_FORMAT=turbo4 -DDST_FORMAT=f32", "-1.618046f", "-1.618146f",
+     "element of turbo4 "},
+};
+
+TEST_F(opencl_self_test_kernels, rotated_rows_that_are_miscompiled_are_convicted) {
+    LaunchingDevice device;
+    for (const auto& [operation, options, text, as, said] : of_rotated_rows) {
+        const Variant& variant = of_groups(operation);
+        device.runtime.state().programs.kernel_of_source(variant.file, miscompiled(variant.file, text, as),
+                                                         variant.entry_point, options);
+        const uint64_t before = device.programs();
+        EXPECT_EQ(run(operation, device).rfind(said, 0), 0u) << operation;
+        EXPECT_EQ(device.programs(), before + 1) << operation << ": another program was launched";
+    }
+}
+
 // What is forced of a step, and as in of_cases.
 const struct {
     const char *forced, *text, *miscompiled;
