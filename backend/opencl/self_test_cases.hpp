@@ -64,6 +64,7 @@ private:
 };
 
 uint16_t half_bits(float number); // of one that f16 has whole, and that is 0 or at least 2^-14
+double half_number(uint16_t bits);
 
 void rotate_row(std::vector<double>& row); // R of docs/formats.md, of 32 or 64 elements
 void rotate_back(std::vector<double>& row);
@@ -119,13 +120,14 @@ inline std::string first_of(std::initializer_list<std::string> found) {
     return {};
 }
 
-// Slots of f16, which are free, with random rows and importances.
+// Slots, which are free, with random rows and importances; in turbo formats rows of any bytes, in twos.
 struct CaseSegment {
     CaseRows<uint16_t> k, v;
     CaseRows<int32_t> tokens;
     CaseRows<float> importance;
 
-    CaseSegment(CaseNumbers& numbers, int64_t heads, int64_t slots, int64_t size);
+    CaseSegment(CaseNumbers& numbers, int64_t heads, int64_t slots, int64_t size, Type k_type = Type::f16,
+                Type v_type = Type::f16);
     Segment segment();
     std::string compared(CaseSegment& right);
     void copy_slot(int64_t head, int64_t slot, CaseSegment& to, int64_t to_slot); // row, token and importance

@@ -54,7 +54,7 @@ struct StoredRows {
         for (;;) {
             for (size_t e = 0; e < row.size(); ++e) row[e] = code_number(numbers, static_cast<int64_t>(e));
             bool is_clear = false;
-            TurboRow turbo = quantized(4, {row.begin(), row.end()}, is_clear);
+            TurboRow turbo = quantized(4, Norm::corrected, {row.begin(), row.end()}, is_clear);
             if (is_clear) return turbo;
         }
     }

@@ -99,11 +99,6 @@ struct StepCase {
         if (at == slot) return (is_value ? new_v : new_k).at(head, 0, e);
         return half_number((is_value ? before.dense.v : before.dense.k).at(head, at, e));
     }
-    // Of those that half_bits has made.
-    static double half_number(uint16_t bits) {
-        const double magnitude = std::ldexp(1024 + (bits & 0x3ff), (bits >> 10 & 31) - 25);
-        return (bits & 0x8000) != 0 ? -magnitude : magnitude;
-    }
 
     void expect(int64_t head) {
         for (int64_t e = 0; e < step_size; ++e) {

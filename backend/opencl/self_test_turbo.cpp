@@ -52,11 +52,11 @@ std::vector<double> TurboRow::numbers() const {
     return row;
 }
 
-TurboRow quantized(int bits, const std::vector<double>& x, bool& is_clear) {
+TurboRow quantized(int bits, Norm norm, const std::vector<double>& x, bool& is_clear) {
     constexpr double near_midpoint = 1e-4, near_tie = .02;
     std::vector<double> z = x;
     rotate_row(z);
-    double squares = 0, of_centroids = 0;
+    double squares = 0, of_centroids = 0, products = 0; // |x|^2, |c|^2 and c . y of the page
     for (const double each : z) squares += each * each;
     const double r = std::sqrt(squares / static_cast<double>(x.size()));
     TurboRow row{bits, {}, 0};
@@ -71,9 +71,11 @@ TurboRow quantized(int bits, const std::vector<double>& x, bool& is_clear) {
         }
         row.codes.push_back(code);
         of_centroids += centroid(bits, code) * centroid(bits, code);
+        products += centroid(bits, code) * each * r;
     }
     double factor = 0;
-    is_clear = distance_from_tie(std::sqrt(squares / of_centroids), factor) > near_tie && is_clear;
+    const double exact = norm == Norm::unit_slope ? squares / products : std::sqrt(squares / of_centroids);
+    is_clear = distance_from_tie(exact, factor) > near_tie && is_clear;
     row.factor = static_cast<float>(factor);
     return row;
 }

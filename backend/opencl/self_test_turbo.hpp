@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/format.hpp"
+
 namespace winnow::opencl {
 
 // y = R x as it is stored: of each element a code of so many bits, 4 or 3, and one factor.
@@ -18,8 +20,8 @@ struct TurboRow {
     std::vector<double> numbers() const; // x as it reads
 };
 
-// x as it is quantized with the norm "corrected". is_clear: no code and no factor is so near to another one that the
-// float arithmetic of a kernel might take that.
-TurboRow quantized(int bits, const std::vector<double>& x, bool& is_clear);
+// x as it is quantized, with the norm "corrected" or "unit slope". is_clear: no code and no factor is so near to
+// another one that the float arithmetic of a kernel might take that.
+TurboRow quantized(int bits, Norm norm, const std::vector<double>& x, bool& is_clear);
 
 } // namespace winnow::opencl
