@@ -53,7 +53,10 @@ public:
 
     std::string validate(const Sdpa& args) const override { return sdpa_.validate(args); }
     std::string validate(const KvAppend& args) const override { return opencl::validate(runtime_, args); }
-    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override { return sdpa_.launch(args, want_event); }
+    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override {
+        if (is_packed(args.k.type) || is_packed(args.v.type)) self_test_.test_packed_attention();
+        return sdpa_.launch(args, want_event);
+    }
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
         self_test_.test_before("kv_append");
         return opencl::launch(runtime_, args, want_event);

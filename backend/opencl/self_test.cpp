@@ -89,13 +89,7 @@ bool SelfTest::is_attention_tested() const {
     return make_ != nullptr && !is_forced;
 }
 
-void SelfTest::leave_wrong_attention(bool has_steps) {
-    struct Case {
-        std::string what;
-        std::string (*run)(Device&);
-    };
-    std::vector<Case> cases{{"attention", opencl::test_attention}};
-    if (has_steps) cases.push_back({"a step of a cache", test_step});
+void SelfTest::leave_wrong_attention() {
     Capabilities& capabilities = state_.capabilities;
     for (;;) {
         const Variant& variant = choose_variant("sdpa", capabilities, forced_, 1, 1);
@@ -104,11 +98,11 @@ void SelfTest::leave_wrong_attention(bool has_steps) {
         const bool multiplies = has_subgroups && choose_subgroups(capabilities, forced_).multiplies;
         const std::string way = multiplies ? "tensor cores" : "the shape " + std::string(variant.shape);
         std::string wrong;
-        const auto its = std::find_if(cases.begin(), cases.end(), [&](const Case& each) {
-            wrong = wrong_with(variant, each.what + " with " + way, each.run);
+        const auto its = std::find_if(attention_.begin(), attention_.end(), [&](const AttentionTest& each) {
+            wrong = wrong_with(variant, std::string(each.what) + " with " + way, each.run);
             return !wrong.empty();
         });
-        if (its == cases.end()) return;
+        if (its == attention_.end()) return;
         if (multiplies)
             capabilities.has_tensor_cores = false;
         else if (has_subgroups)
@@ -123,7 +117,7 @@ void SelfTest::leave_wrong_attention(bool has_steps) {
 
 void SelfTest::test_attention() {
     if (!is_attention_tested()) return;
-    leave_wrong_attention(false);
+    test_also({"attention", opencl::test_attention});
     Capabilities& capabilities = state_.capabilities;
     const Variant& prompt =
         choose_variant("sdpa", capabilities, forced_, self_test_tokens, self_test_heads * self_test_tokens);
@@ -135,10 +129,20 @@ void SelfTest::test_attention() {
                                        " of many query tokens wrong, which is not used for it: " + wrong);
 }
 
-void SelfTest::test_slot_attention() {
-    if (is_step_tested_ || !is_attention_tested()) return;
-    leave_wrong_attention(true);
-    is_step_tested_ = true; // now, so that what fails above for want of memory is tested before the next launch
+void SelfTest::test_slot_attention() { test_also({"a step of a cache", test_step}); }
+
+void SelfTest::test_packed_attention() { test_also({"attention over packed rows", test_packed_rows}); }
+
+void SelfTest::test_also(const AttentionTest& wanted) {
+    const auto is_it = [&](const AttentionTest& each) { return each.run == wanted.run; };
+    if (!is_attention_tested() || std::any_of(attention_.begin(), attention_.end(), is_it)) return;
+    attention_.push_back(wanted);
+    try {
+        leave_wrong_attention();
+    } catch (...) { // for want of memory: it is tested before the next launch
+        attention_.pop_back();
+        throw;
+    }
 }
 
 void SelfTest::test_before(std::string_view operation) {

@@ -72,6 +72,11 @@ TEST_F(opencl_self_test_context, a_device_is_tested_once) {
     const std::unique_ptr<Device> second = make();
     EXPECT_EQ(test_slot_edit(*second), "");
     EXPECT_EQ(test_step(*second), "");
+    EXPECT_EQ(test_packed_rows(*second), "");
+    EXPECT_EQ(tested_.size(), 1u) << "packed rows, before the first launch over them";
+    tested_.clear();
+    const std::unique_ptr<Device> third = make();
+    EXPECT_EQ(test_packed_rows(*third), "");
     EXPECT_TRUE(tested_.empty()) << tested_[0];
     EXPECT_TRUE(warnings_.empty()) << warnings_[0];
 }

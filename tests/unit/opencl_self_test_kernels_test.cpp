@@ -180,9 +180,10 @@ TEST_F(opencl_self_test_kernels, rotated_rows_that_are_miscompiled_are_convicted
 }
 
 // What is forced of a step, and as in of_cases.
-const struct {
-    const char *forced, *text, *miscompiled;
-} of_steps[] = {
+struct Miscompiled {
+    const char *forced, *text, *as;
+};
+const Miscompiled of_steps[] = {
     // Codes of the other way than products of small matrices.
     {"shape=workgroup", "+ LOOKUP_AT_##table, index)", "+ LOOKUP_AT_##table, (index)&7)"},
     // What a group has of the segments before the one at hand.
@@ -192,42 +193,63 @@ const struct {
     {"shape=subgroup,tensor=emulated", "odd >> first % 16 / 8 * 12", "odd >> first % 16 / 8 * 11"},
 };
 
-// The program of test_step.
-SdpaKernel kernel_of_step(const LaunchingDevice& device) {
+// The same of attention over packed rows.
+const Miscompiled of_packed_rows[] = {
+    {"shape=workgroup", "convert_int16(as_char16(pairs))", "convert_int16(as_uchar16(pairs))"},
+    {"shape=subgroup,tensor=emulated", "return bytes_as_bf16(raw, 128)", "return bytes_as_bf16(raw, 127)"},
+};
+
+// The program of test_packed_rows, or of test_step.
+SdpaKernel kernel_of_packed_rows(const LaunchingDevice& device) {
     SdpaKernel kernel;
     kernel.variant = &choose_variant("sdpa", device.runtime.capabilities(), device.options, 1, 1);
     kernel.single_launch = device.runtime.capabilities().single_launch;
-    kernel.slots = kernel.step = true;
-    kernel.statistic = Statistic::probability_squared;
-    kernel.segments = 2;
-    kernel.formats = {{{Type::f16, Type::f16}, {Type::turbo4, Type::turbo3}}};
+    kernel.segments = 1;
+    kernel.formats = {{{Type::q8_0, Type::q8_0}}};
     kernel.head_size = kernel.v_head_size = 64;
     kernel.rows = 4;
     if (kernel.variant->shape == "subgroup")
         kernel.subgroups = choose_subgroups(device.runtime.capabilities(), device.options);
     return kernel;
 }
+SdpaKernel kernel_of_step(const LaunchingDevice& device) {
+    SdpaKernel kernel = kernel_of_packed_rows(device);
+    kernel.slots = kernel.step = true;
+    kernel.statistic = Statistic::probability_squared;
+    kernel.segments = 2;
+    kernel.formats = {{{Type::f16, Type::f16}, {Type::turbo4, Type::turbo3}}};
+    return kernel;
+}
 
-TEST_F(opencl_self_test_kernels, steps_are_right) {
+TEST_F(opencl_self_test_kernels, steps_and_packed_rows_are_right) {
     for (const char* forced : {"shape=workgroup", "shape=subgroup", "shape=subgroup,tensor=emulated"}) {
         LaunchingDevice device(forced);
         const uint64_t before = device.programs();
         EXPECT_EQ(test_step(device), "") << forced;
-        EXPECT_EQ(device.programs(), before + 1) << "a step is one program";
+        EXPECT_EQ(test_packed_rows(device), "") << forced;
+        EXPECT_EQ(device.programs(), before + 2) << "each is one program";
     }
 }
 
-TEST_F(opencl_self_test_kernels, steps_that_are_miscompiled_are_convicted) {
-    for (const auto& [forced, text, as] : of_steps) {
-        LaunchingDevice device(forced);
-        const SdpaKernel kernel = kernel_of_step(device);
-        const Variant& variant = *kernel.variant;
-        device.runtime.state().programs.kernel_of_source(variant.file, miscompiled(variant.file, text, as),
-                                                         variant.entry_point, kernel.options());
-        const uint64_t before = device.programs();
-        EXPECT_NE(test_step(device), "") << forced << ": " << text;
-        EXPECT_EQ(device.programs(), before) << forced << ": another program was launched";
-    }
+// What the case says of the kernel as a driver makes it.
+std::string convicted(const char* forced, const char* text, const char* as, std::string (*run_case)(Device&),
+                      SdpaKernel (*kernel_of)(const LaunchingDevice&)) {
+    LaunchingDevice device(forced);
+    const SdpaKernel kernel = kernel_of(device);
+    const Variant& variant = *kernel.variant;
+    device.runtime.state().programs.kernel_of_source(variant.file, miscompiled(variant.file, text, as),
+                                                     variant.entry_point, kernel.options());
+    const uint64_t before = device.programs();
+    std::string wrong = run_case(device);
+    EXPECT_EQ(device.programs(), before) << forced << ": another program was launched";
+    return wrong;
+}
+
+TEST_F(opencl_self_test_kernels, steps_and_packed_rows_that_are_miscompiled_are_convicted) {
+    for (const auto& [forced, text, as] : of_steps)
+        EXPECT_NE(convicted(forced, text, as, test_step, kernel_of_step), "") << forced << ": " << text;
+    for (const auto& [forced, text, as] : of_packed_rows)
+        EXPECT_NE(convicted(forced, text, as, test_packed_rows, kernel_of_packed_rows), "") << forced << ": " << text;
 }
 
 } // namespace

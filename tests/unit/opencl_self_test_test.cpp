@@ -58,6 +58,7 @@ TEST(opencl_self_test, what_is_right_passes) {
     EXPECT_EQ(test_attention(right), "");
     EXPECT_EQ(test_prompt(right), "");
     EXPECT_EQ(test_step(right), "");
+    EXPECT_EQ(test_packed_rows(right), "");
     for (const OperationCase& each : operation_cases()) EXPECT_EQ(each.run(right), "") << each.operation;
 }
 
@@ -89,6 +90,8 @@ TEST(opencl_self_test, one_element_of_attention_that_is_wrong_is_found) {
         const std::string said = attention_with([&](const Sdpa& args) { last_element(args) += more; });
         EXPECT_EQ(said.rfind("element 63 of head 3 is ", 0), 0u) << said;
     }
+    WrongDevice wrong_rows("sdpa");
+    EXPECT_EQ(test_packed_rows(wrong_rows).rfind("element 0 of head 0 is ", 0), 0u);
     WrongDevice wrong_prompt("sdpa");
     EXPECT_EQ(test_prompt(wrong_prompt).rfind("element 0 of head 0, token 0, is ", 0), 0u);
     EXPECT_NE(attention_with([](const Sdpa& args) { last_element(args) += args.v_threshold != 0 ? 3.0f : 0.0f; }), "")
@@ -133,6 +136,7 @@ public:
     }
     void attention() { test_->test_attention(); }
     void slot_attention() { test_->test_slot_attention(); }
+    void packed_attention() { test_->test_packed_attention(); }
     void before(std::string_view operation) { test_->test_before(operation); }
     std::string shape() const { return std::string(kernel_shape(state_->capabilities)); }
     std::string shape_of(std::string_view operation) const {
@@ -232,6 +236,33 @@ TEST_F(opencl_self_test_of, a_shape_in_which_a_step_is_wrong_is_left_for_the_nex
     EXPECT_EQ(all.warnings.size(), 3u);
 }
 
+// The third device is the one of packed rows.
+TEST_F(opencl_self_test_of, a_shape_in_which_packed_rows_are_wrong_is_left_for_the_next) {
+    Tested tested;
+    tested.make = [&](const RuntimeState&) { return std::make_unique<WrongDevice>(tested.made == 3 ? "sdpa" : ""); };
+    tested.attention();
+    for (int time = 0; time < 2; ++time) tested.packed_attention();
+    EXPECT_FALSE(tested.capabilities().has_tensor_cores);
+    EXPECT_EQ(tested.shape(), "subgroup");
+    ASSERT_EQ(tested.warnings.size(), 1u);
+    EXPECT_EQ(tested.warnings[0].rfind("this driver gets attention over packed rows wrong with tensor cores", 0), 0u)
+        << tested.warnings[0];
+    EXPECT_EQ(tested.made, 5);
+    tested.slot_attention();
+    EXPECT_EQ(tested.made, 6) << "what was tested is not tested again";
+}
+
+// A context that runs out of memory in a test of attention has not tested it.
+TEST_F(opencl_self_test_of, a_test_of_attention_that_is_interrupted_is_made_again) {
+    Tested tested;
+    tested.attention();
+    tested.make = [](const RuntimeState&) -> std::unique_ptr<Device> { throw std::bad_alloc(); };
+    EXPECT_THROW(tested.slot_attention(), std::bad_alloc);
+    tested.make = [](const RuntimeState&) { return std::make_unique<WrongDevice>("step"); };
+    tested.slot_attention();
+    EXPECT_EQ(choose_variant("sdpa", tested.capabilities(), {}, 1, 1).shape, "cpu");
+}
+
 TEST_F(opencl_self_test_of, prompts_that_are_wrong_are_left_to_the_kernel_of_few_tokens) {
     Tested tested;
     tested.make = [&](const RuntimeState&) { return std::make_unique<WrongDevice>(tested.made == 2 ? "sdpa" : ""); };
@@ -320,6 +351,7 @@ TEST_F(opencl_self_test_of, what_is_forced_and_what_has_one_work_item_is_not_tes
     Tested attention("shape=subgroup");
     attend(attention, [](const Capabilities&) { return true; });
     attention.slot_attention();
+    attention.packed_attention();
     EXPECT_EQ(attention.shape(), "subgroup");
     EXPECT_EQ(attention.made, 0);
 
