@@ -53,7 +53,10 @@ public:
 
     std::string validate(const Sdpa& args) const override { return sdpa_.validate(args); }
     std::string validate(const KvAppend& args) const override { return opencl::validate(runtime_, args); }
-    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override { return sdpa_.launch(args, want_event); }
+    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override {
+        if (is_packed(args.k.type) || is_packed(args.v.type)) self_test_.test_packed_attention();
+        return sdpa_.launch(args, want_event);
+    }
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
         self_test_.test_before("kv_append");
         return opencl::launch(runtime_, args, want_event);
@@ -75,7 +78,10 @@ public:
     }
 
     void validate(const SlotAttention& args) const override { sdpa_.validate(args); }
-    void launch(const SlotAttention& args) override { sdpa_.launch(args); }
+    void launch(const SlotAttention& args) override {
+        self_test_.test_slot_attention();
+        sdpa_.launch(args);
+    }
     int64_t carried_floats(int64_t v_head_size) const override { return carried_floats_of(v_head_size); }
     void launch(const SlotAppend& args) override {
         self_test_.test_before("slot_append");
@@ -118,6 +124,7 @@ public:
         opencl::launch(runtime_, args);
     }
     void step(const SlotStep& args) override {
+        self_test_.test_slot_attention();
         if (args.append) self_test_.test_before("slot_append");
         if (!sdpa_.step(args, slot_append_)) Device::step(args);
     }

@@ -44,6 +44,13 @@ uint32_t fill_units(uint64_t work_tiles, uint32_t most, uint32_t compute_units, 
     return static_cast<uint32_t>(std::clamp<uint64_t>(groups_of_unit * compute_units / work_tiles, 1, most));
 }
 
+// What was tuned was measured on the kernel of few rows, and says nothing of that of prompts.
+uint32_t groups_of_unit(const Variant& variant, const VariantOptions& forced, const Tuning& tuning) {
+    if (forced.tuning.groups) return *forced.tuning.groups;
+    const bool is_of_prompts = variant.fewest_rows > 1;
+    return tuning.groups != 0 && !is_of_prompts ? tuning.groups : variant.groups_of_unit;
+}
+
 bool is_hidden(const Tensor& mask, int64_t column) {
     const std::byte* at = mask.data + mask.offset + column * mask.stride[3];
     if (mask.type == Type::boolean) return *at == std::byte{0};
@@ -118,7 +125,7 @@ int64_t end_of_seen(const Tensor& mask, int64_t keys) {
 }
 
 SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    uint32_t forced_splits, const Tuning& tuning, int64_t seen_end) {
+                    const VariantOptions& forced, const Tuning& tuning, int64_t seen_end) {
     SdpaDivision division;
     int64_t kv_len = 0, next = 0;
     for (const Segment* segment : segments) {
@@ -150,11 +157,11 @@ SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& k
     const uint32_t most = std::max<uint32_t>(1, ceil_divide(keys, key_granularity));
     uint32_t splits = 1;
     if (division.work_tiles <= SDPA_MAX_TILES_SPLIT) {
-        if (forced_splits != 0)
-            splits = std::min(forced_splits, most);
+        if (forced.splits != 0)
+            splits = std::min(forced.splits, most);
         else if (kernel.variant->group_size > 1)
-            splits = fill_units(division.work_tiles, most, compute_units,
-                                tuning.groups != 0 ? tuning.groups : kernel.variant->groups_of_unit);
+            splits =
+                fill_units(division.work_tiles, most, compute_units, groups_of_unit(*kernel.variant, forced, tuning));
         else
             splits = choose_splits(division.work_tiles, tile_work, most, compute_units, tuning.group_overhead);
     }

@@ -58,9 +58,10 @@ struct SdpaDivision {
     uint64_t work = 0; // multiply-adds of all groups
 };
 
-// `args` has the k and v of the first segment. No row sees a key from seen_end on.
+// `args` has the k and v of the first segment. No row sees a key from seen_end on. Of `forced` its splits and groups
+// count; `tuning` is for the kernel of few rows, which is what was measured, as far as its groups go.
 SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    uint32_t forced_splits, const Tuning& tuning, int64_t seen_end);
+                    const VariantOptions& forced, const Tuning& tuning, int64_t seen_end);
 
 // Where the keys end that a mask of a single row in the host's memory shows; `keys` where it has more rows than one.
 // Hosts pad the keys of a decode step to a multiple (llama.cpp: 256), and what the padding seems to cost would divide a

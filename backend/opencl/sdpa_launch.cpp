@@ -164,8 +164,8 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
                                    const SdpaStep& step) {
     const int64_t seen_end =
         may_read_mask(runtime.state(), args) ? end_of_seen(args.mask, args.kv_len()) : args.kv_len();
-    const SdpaDivision division = divide(args, segments, kernel, runtime.capabilities().compute_units, options.splits,
-                                         runtime.state().tuning, seen_end);
+    const SdpaDivision division =
+        divide(args, segments, kernel, runtime.capabilities().compute_units, options, runtime.state().tuning, seen_end);
     const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
     sdpa_params params = make_params(args, segments, kernel, division);
 

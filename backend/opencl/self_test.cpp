@@ -16,14 +16,13 @@ namespace winnow::opencl {
 namespace {
 
 constexpr std::string_view right = "right";
-constexpr std::string_view cases_version = "2"; // another one where cases are others
 
 ProgramKey key_of(const Programs& programs, const Variant& variant, const std::string& way) {
     const auto sources = kernel_sources();
     const auto source = std::find_if(sources.begin(), sources.end(),
                                      [&](const KernelSource& each) { return each.name == variant.file; });
     std::string options = programs.options_of_all();
-    options.append(" self-test ").append(cases_version).append(": ").append(way);
+    options.append(" self-test ").append(backend_digest()).append(": ").append(way);
     return programs.key_of(source->hash, options);
 }
 
@@ -49,11 +48,18 @@ SelfTest::SelfTest(RuntimeState& state, const VariantOptions& forced, MakeDevice
     : state_(state), forced_(forced), make_(std::move(make)) {}
 
 std::string SelfTest::wrong_with(const Variant& variant, const std::string& way, std::string (*run)(Device&)) {
+    if (std::find(used_.begin(), used_.end(), way) != used_.end()) return {};
+    std::string wrong = found(variant, way, run);
+    if (wrong.empty()) used_.push_back(way);
+    return wrong;
+}
+
+std::string SelfTest::found(const Variant& variant, const std::string& way, std::string (*run)(Device&)) {
     const ProgramKey key = key_of(state_.programs, variant, way);
     const ProgramCache& cache = state_.programs.cache();
     if (const std::optional<std::vector<std::byte>> kept = cache.load(key)) {
-        std::string found = text_of(*kept);
-        return found == right ? std::string() : found + " (when it was tested)";
+        std::string was = text_of(*kept);
+        return was == right ? std::string() : was + " (when it was tested)";
     }
     const auto start = std::chrono::steady_clock::now();
     std::unique_ptr<Device> device;
@@ -77,29 +83,42 @@ std::string SelfTest::wrong_with(const Variant& variant, const std::string& way,
     return wrong;
 }
 
-void SelfTest::test_attention() {
+bool SelfTest::is_attention_tested() const {
     const bool is_forced = !forced_.shape.empty() || !forced_.kernel.empty() || !forced_.tensor.empty() ||
                            forced_.subgroup != 0 || forced_.launches != 0 || forced_.splits != 0;
-    if (make_ == nullptr || is_forced) return;
+    return make_ != nullptr && !is_forced;
+}
+
+void SelfTest::leave_wrong_attention() {
     Capabilities& capabilities = state_.capabilities;
     for (;;) {
         const Variant& variant = choose_variant("sdpa", capabilities, forced_, 1, 1);
-        if (variant.shape == "cpu") break;
+        if (variant.shape == "cpu") return;
         const bool has_subgroups = variant.shape == "subgroup";
         const bool multiplies = has_subgroups && choose_subgroups(capabilities, forced_).multiplies;
         const std::string way = multiplies ? "tensor cores" : "the shape " + std::string(variant.shape);
-        const std::string wrong = wrong_with(variant, "attention with " + way, opencl::test_attention);
-        if (wrong.empty()) break;
+        std::string wrong;
+        const auto its = std::find_if(attention_.begin(), attention_.end(), [&](const AttentionTest& each) {
+            wrong = wrong_with(variant, std::string(each.what) + " with " + way, each.run);
+            return !wrong.empty();
+        });
+        if (its == attention_.end()) return;
         if (multiplies)
             capabilities.has_tensor_cores = false;
         else if (has_subgroups)
             capabilities.subgroup_sizes = 0;
         else
             capabilities.wrong_in_groups.push_back(variant.operation);
-        std::string warning = "this driver gets attention wrong with ";
-        warning.append(way).append(", which is not used for it: ").append(wrong);
-        state_.log(WINNOW_LOG_WARNING, warning);
+        std::string warning = "this driver gets ";
+        warning.append(its->what).append(" wrong with ").append(way);
+        state_.log(WINNOW_LOG_WARNING, warning.append(", which is not used for attention: ").append(wrong));
     }
+}
+
+void SelfTest::test_attention() {
+    if (!is_attention_tested()) return;
+    test_also({"attention", opencl::test_attention});
+    Capabilities& capabilities = state_.capabilities;
     const Variant& prompt =
         choose_variant("sdpa", capabilities, forced_, self_test_tokens, self_test_heads * self_test_tokens);
     if (prompt.fewest_rows <= 1) return; // the kernel that was tested
@@ -108,6 +127,22 @@ void SelfTest::test_attention() {
     capabilities.wrong_in_groups.push_back(prompt.entry_point);
     state_.log(WINNOW_LOG_WARNING, "this driver gets " + std::string(prompt.entry_point) +
                                        " of many query tokens wrong, which is not used for it: " + wrong);
+}
+
+void SelfTest::test_slot_attention() { test_also({"a step of a cache", test_step}); }
+
+void SelfTest::test_packed_attention() { test_also({"attention over packed rows", test_packed_rows}); }
+
+void SelfTest::test_also(const AttentionTest& wanted) {
+    const auto is_it = [&](const AttentionTest& each) { return each.run == wanted.run; };
+    if (!is_attention_tested() || std::any_of(attention_.begin(), attention_.end(), is_it)) return;
+    attention_.push_back(wanted);
+    try {
+        leave_wrong_attention();
+    } catch (...) { // for want of memory: it is tested before the next launch
+        attention_.pop_back();
+        throw;
+    }
 }
 
 void SelfTest::test_before(std::string_view operation) {

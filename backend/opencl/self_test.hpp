@@ -33,6 +33,11 @@ public:
     // kernel of prompts, without which they get that of few tokens. What is forced stays.
     void test_attention();
 
+    // Before attention over slots, and over packed rows without slots; the first one is what it is for. The same by a
+    // step of a cache, and by packed rows, too.
+    void test_slot_attention();
+    void test_packed_attention();
+
     // Before a launch of another operation; the first one is what it is for. Its kernel of groups of many work-items
     // is left for the one of the shape "cpu" where it is wrong. What is forced stays.
     void test_before(std::string_view operation);
@@ -40,12 +45,23 @@ public:
 private:
     // What is wrong; empty: nothing, or nobody knows. way: of the variant, in words.
     std::string wrong_with(const Variant& variant, const std::string& way, std::string (*run)(Device&));
+    std::string found(const Variant& variant, const std::string& way, std::string (*run)(Device&));
     void test(std::string_view operation, const Variant& variant);
+    // A case of attention, and what it is of, in words.
+    struct AttentionTest {
+        const char* what;
+        std::string (*run)(Device&);
+    };
+    bool is_attention_tested() const;
+    void test_also(const AttentionTest& wanted);
+    void leave_wrong_attention();
 
     RuntimeState& state_;
     const VariantOptions& forced_;
     MakeDevice make_;
     std::vector<std::string_view> tested_; // operations that were launched
+    std::vector<std::string> used_;        // ways that were right, or could not be tested
+    std::vector<AttentionTest> attention_; // what attention was tested by
     bool is_forgetting_ = false;           // the log has it that results are not kept
 };
 

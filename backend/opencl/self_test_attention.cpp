@@ -1,5 +1,6 @@
 // A small attention, and what it has to be.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "opencl/self_test_cases.hpp"
@@ -10,36 +11,52 @@ namespace {
 constexpr int64_t q_heads = self_test_heads, keys = 200, head_size = 64; // a tile that is not full, and several splits
 constexpr float logit_scale = 0.125f;
 
-struct alignas(64) HalfRow {
-    std::array<uint16_t, head_size> bits;
+struct alignas(64) StoredRow {
+    std::array<uint8_t, head_size * 2> bytes; // in q8_0 not all of them
 };
 
 struct AttentionCase {
+    Type type;      // of keys and values: f16 or q8_0
     int64_t tokens; // which ask: one sees all keys, of several each sees one more than the one before
     std::vector<float> q, k, v, out;
-    std::vector<HalfRow> stored_k, stored_v;
+    std::vector<StoredRow> stored_k, stored_v;
 
-    explicit AttentionCase(int64_t query_tokens)
-        : tokens(query_tokens), q(q_heads * tokens * head_size), k(keys * head_size), v(keys * head_size),
-          out(q.size()), stored_k(keys), stored_v(keys) {
+    AttentionCase(Type stored_type, int64_t query_tokens)
+        : type(stored_type), tokens(query_tokens), q(q_heads * tokens * head_size), k(keys * head_size),
+          v(keys * head_size), out(q.size()), stored_k(keys), stored_v(keys) {
         CaseNumbers numbers;
         for (float& x : q) x = numbers.number() * 2.3f;
         for (int64_t i = 0; i < keys * head_size; ++i) {
-            k[i] = numbers.number();
-            v[i] = numbers.number();
-            stored_k[i / head_size].bits.at(i % head_size) = half_bits(k[i]);
-            stored_v[i / head_size].bits.at(i % head_size) = half_bits(v[i]);
+            k[i] = store(numbers, stored_k[i / head_size], i % head_size);
+            v[i] = store(numbers, stored_v[i / head_size], i % head_size);
         }
+    }
+
+    // Draws an element.
+    float store(CaseNumbers& numbers, StoredRow& row, int64_t e) const {
+        if (type == Type::f16) {
+            const float number = numbers.number();
+            const uint16_t bits = half_bits(number);
+            std::memcpy(&row.bytes.at(e * 2), &bits, sizeof bits);
+            return number;
+        }
+        constexpr int64_t block = 32, block_bytes = 34;
+        const float d = (e / block) % 2 == 0 ? 1 / 64.0f : 1 / 128.0f;
+        const uint16_t bits = half_bits(d);
+        const int32_t code = numbers.below(255) - 127;
+        const int64_t at = e / block * block_bytes;
+        std::memcpy(&row.bytes.at(at), &bits, sizeof bits);
+        row.bytes.at(at + 2 + e % block) = static_cast<uint8_t>(static_cast<int8_t>(code));
+        return d * static_cast<float>(code);
     }
 };
 
-Tensor case_tensor(Type type, void* data, std::array<int64_t, 4> shape, int64_t element_bytes) {
+Tensor case_tensor(Type type, void* data, std::array<int64_t, 4> shape, int64_t row) {
     Tensor made;
     made.type = type;
     made.data = static_cast<std::byte*>(data);
     made.shape = shape;
-    const int64_t row = shape[3] * element_bytes;
-    made.stride = {row * shape[2] * shape[1], row * shape[2], row, element_bytes};
+    made.stride = {row * shape[2] * shape[1], row * shape[2], row, static_cast<int64_t>(type_size(type))};
     return made;
 }
 
@@ -65,11 +82,12 @@ std::vector<double> expected(const AttentionCase& problem, int64_t row) {
 // v_threshold: more than 0, which products of small matrices leave to others, passes over nothing here.
 std::string attend(AttentionCase& problem, float v_threshold, Device& device) {
     std::fill(problem.out.begin(), problem.out.end(), std::numeric_limits<float>::quiet_NaN());
+    constexpr int64_t float_row = head_size * sizeof(float);
     Sdpa args;
-    args.q = case_tensor(Type::f32, problem.q.data(), {1, q_heads, problem.tokens, head_size}, sizeof(float));
-    args.k = case_tensor(Type::f16, problem.stored_k.data(), {1, 1, keys, head_size}, sizeof(uint16_t));
-    args.v = case_tensor(Type::f16, problem.stored_v.data(), {1, 1, keys, head_size}, sizeof(uint16_t));
-    args.out = case_tensor(Type::f32, problem.out.data(), {1, q_heads, problem.tokens, head_size}, sizeof(float));
+    args.q = case_tensor(Type::f32, problem.q.data(), {1, q_heads, problem.tokens, head_size}, float_row);
+    args.k = case_tensor(problem.type, problem.stored_k.data(), {1, 1, keys, head_size}, sizeof(StoredRow));
+    args.v = case_tensor(problem.type, problem.stored_v.data(), {1, 1, keys, head_size}, sizeof(StoredRow));
+    args.out = case_tensor(Type::f32, problem.out.data(), {1, q_heads, problem.tokens, head_size}, float_row);
     args.scale = logit_scale;
     args.v_threshold = v_threshold;
     args.is_causal = problem.tokens > 1;
@@ -89,17 +107,22 @@ std::string attend(AttentionCase& problem, float v_threshold, Device& device) {
     return {};
 }
 
-} // namespace
-
-std::string test_attention(Device& device) {
-    AttentionCase problem(1);
+// By products of small matrices, where there are any, and without.
+std::string attend_both_ways(Type type, Device& device) {
+    AttentionCase problem(type, 1);
     for (const float v_threshold : {0.0f, 1e-30f})
         if (std::string wrong = attend(problem, v_threshold, device); !wrong.empty()) return wrong;
     return {};
 }
 
+} // namespace
+
+std::string test_attention(Device& device) { return attend_both_ways(Type::f16, device); }
+
+std::string test_packed_rows(Device& device) { return attend_both_ways(Type::q8_0, device); }
+
 std::string test_prompt(Device& device) {
-    AttentionCase problem(self_test_tokens);
+    AttentionCase problem(Type::f16, self_test_tokens);
     return attend(problem, 1e-30f, device); // else tensor cores may have it, whose blocks test_attention has seen
 }
 

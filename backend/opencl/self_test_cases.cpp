@@ -21,6 +21,24 @@ constexpr std::array<OperationCase, 14> all_cases{{{"kv_append", test_kv_append}
                                                    {"page_sign", test_page_sign},
                                                    {"page_pick", test_page_pick}}};
 
+void change_signs(std::vector<double>& row) {
+    constexpr std::array<uint32_t, 2> signs{0x7b1dcdafu, 0xa1b965f4u};
+    for (size_t e = 0; e < row.size(); ++e)
+        if ((signs.at(e / 32) >> (e % 32) & 1) != 0) row[e] = -row[e];
+}
+
+void transform(std::vector<double>& row) { // which is its own inverse
+    const size_t size = row.size();
+    for (size_t half = 1; half < size; half *= 2)
+        for (size_t e = 0; e < size; ++e) {
+            if ((e & half) != 0) continue;
+            const double a = row[e], b = row[e + half];
+            row[e] = a + b;
+            row[e + half] = a - b;
+        }
+    for (double& each : row) each /= std::sqrt(static_cast<double>(size));
+}
+
 } // namespace
 
 std::span<const OperationCase> operation_cases() { return all_cases; }
@@ -33,23 +51,23 @@ uint16_t half_bits(float number) {
     return static_cast<uint16_t>(sign | ((bits >> 13 & 0x3ffff) - ((127 - 15) << 10)));
 }
 
-void rotate_row(std::vector<double>& row) {
-    constexpr std::array<uint32_t, 2> signs{0x7b1dcdafu, 0xa1b965f4u};
-    const size_t size = row.size();
-    for (size_t e = 0; e < size; ++e)
-        if ((signs.at(e / 32) >> (e % 32) & 1) != 0) row[e] = -row[e];
-    for (size_t half = 1; half < size; half *= 2)
-        for (size_t e = 0; e < size; ++e) {
-            if ((e & half) != 0) continue;
-            const double a = row[e], b = row[e + half];
-            row[e] = a + b;
-            row[e + half] = a - b;
-        }
-    for (double& each : row) each /= std::sqrt(static_cast<double>(size));
+double half_number(uint16_t bits) {
+    const double magnitude = (bits & 0x7fff) == 0 ? 0 : std::ldexp(1024 + (bits & 0x3ff), (bits >> 10 & 31) - 25);
+    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-CaseSegment::CaseSegment(CaseNumbers& numbers, int64_t heads, int64_t slots, int64_t size)
-    : k(Type::f16, heads, slots, size), v(Type::f16, heads, slots, size), tokens(Type::i32, heads, 1, slots, free_slot),
+void rotate_row(std::vector<double>& row) {
+    change_signs(row);
+    transform(row);
+}
+
+void rotate_back(std::vector<double>& row) {
+    transform(row);
+    change_signs(row);
+}
+
+CaseSegment::CaseSegment(CaseNumbers& numbers, int64_t heads, int64_t slots, int64_t size, Type k_type, Type v_type)
+    : k(k_type, heads, slots, size), v(v_type, heads, slots, size), tokens(Type::i32, heads, 1, slots, free_slot),
       importance(Type::f32, heads, 1, slots) {
     for (CaseRows<uint16_t>* rows : {&k, &v})
         for (uint16_t& bits : rows->values) bits = half_bits(numbers.number());
@@ -71,8 +89,8 @@ std::string CaseSegment::compared(CaseSegment& right) {
 }
 
 void CaseSegment::copy_slot(int64_t head, int64_t slot, CaseSegment& to, int64_t to_slot) {
-    for (int64_t i = 0; i < k.elements; ++i) to.k.at(head, to_slot, i) = k.at(head, slot, i);
-    for (int64_t i = 0; i < v.elements; ++i) to.v.at(head, to_slot, i) = v.at(head, slot, i);
+    for (int64_t i = 0; i < k.stored(); ++i) to.k.at(head, to_slot, i) = k.at(head, slot, i);
+    for (int64_t i = 0; i < v.stored(); ++i) to.v.at(head, to_slot, i) = v.at(head, slot, i);
     to.tokens.at(head, 0, to_slot) = tokens.at(head, 0, slot);
     to.importance.at(head, 0, to_slot) = importance.at(head, 0, slot);
 }

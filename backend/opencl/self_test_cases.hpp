@@ -21,6 +21,8 @@ inline constexpr int64_t self_test_heads = 4;  // of queries
 inline constexpr int64_t self_test_tokens = 9; // of a prompt: a block of 32 rows, and one that is not full
 std::string test_attention(Device& device);    // of one token over keys and values in f16
 std::string test_prompt(Device& device);       // of many tokens
+std::string test_packed_rows(Device& device);  // of one token over keys and values in q8_0
+std::string test_step(Device& device);         // of one token that a cache stores, over two segments
 std::string test_kv_append(Device& device);
 std::string test_kv_requantize(Device& device);
 std::string test_kv_dequantize(Device& device);
@@ -42,6 +44,10 @@ struct OperationCase {
 };
 std::span<const OperationCase> operation_cases(); // of all operations but attention
 
+// Of the sources of cases and launchers, in hexadecimal; cmake/source_digest.cmake makes it. What was found with others
+// is tested anew.
+std::string_view backend_digest();
+
 // The same numbers at each run.
 class CaseNumbers {
 public:
@@ -59,8 +65,10 @@ private:
 };
 
 uint16_t half_bits(float number); // of one that f16 has whole, and that is 0 or at least 2^-14
+double half_number(uint16_t bits);
 
 void rotate_row(std::vector<double>& row); // R of docs/formats.md, of 32 or 64 elements
+void rotate_back(std::vector<double>& row);
 
 // Rows of a tensor [1, heads, rows, elements] in host memory, as numbers T.
 template <typename T>
@@ -88,15 +96,16 @@ struct CaseRows {
         return made;
     }
 
-    // The first that is another one than it has to be, or for numbers, is farther than `most` from that.
-    std::string compared(const char* name, CaseRows& right, double most = 0) {
+    // The first that is another one than it has to be, or for numbers, is farther than `most` and `share` of it from
+    // that.
+    std::string compared(const char* name, CaseRows& right, double most = 0, double share = 0) {
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t row = 0; row < rows; ++row)
                 for (int64_t i = 0; i < stored(); ++i) {
                     const T is = at(head, row, i), wanted = right.at(head, row, i);
                     if (is == wanted) continue;
                     if constexpr (std::is_floating_point_v<T>)
-                        if (std::abs(is - wanted) <= most) continue;
+                        if (std::abs(is - wanted) <= most + share * std::abs(wanted)) continue;
                     return std::string(name) + " " + std::to_string(i) + " of row " + std::to_string(row) +
                            " of head " + std::to_string(head) + " is " + std::to_string(is) + ", and should be " +
                            std::to_string(wanted);
@@ -112,13 +121,14 @@ inline std::string first_of(std::initializer_list<std::string> found) {
     return {};
 }
 
-// Slots of f16, which are free, with random rows and importances.
+// Slots, which are free, with random rows and importances; in turbo formats rows of any bytes, in twos.
 struct CaseSegment {
     CaseRows<uint16_t> k, v;
     CaseRows<int32_t> tokens;
     CaseRows<float> importance;
 
-    CaseSegment(CaseNumbers& numbers, int64_t heads, int64_t slots, int64_t size);
+    CaseSegment(CaseNumbers& numbers, int64_t heads, int64_t slots, int64_t size, Type k_type = Type::f16,
+                Type v_type = Type::f16);
     Segment segment();
     std::string compared(CaseSegment& right);
     void copy_slot(int64_t head, int64_t slot, CaseSegment& to, int64_t to_slot); // row, token and importance

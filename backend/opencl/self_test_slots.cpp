@@ -38,8 +38,7 @@ void each_element(CaseSegment& segment, CaseRows<uint16_t>& rows, int64_t head, 
         for (int64_t i = 0; segment.tokens.at(head, 0, slot) >= sink && i < slot_size; ++i) use(rows.at(head, slot, i));
 }
 
-// Of numbers that half_bits has made.
-double magnitude(uint16_t bits) { return std::ldexp(1 + (bits & 0x3ff) / 1024.0, (bits >> 10 & 31) - 15); }
+double magnitude(uint16_t bits) { return std::abs(half_number(bits)); }
 
 void zero_small(CaseSegment& segment, CaseRows<uint16_t>& rows, double scale, int64_t sink) {
     for (int64_t head = 0; head < kv_heads; ++head) {

@@ -17,7 +17,7 @@ struct Tuning {
     uint64_t group_overhead = 30'000;
     // From so many multiply-adds on the host's threads share a launch: some 15 microseconds of one core.
     uint64_t divided_work = 300'000;
-    // Groups of many work-items that attention gives each compute unit; 0: as many as the variant says.
+    // Groups of many work-items that attention of few rows gives each compute unit; 0: as many as the variant says.
     uint32_t groups = 0;
 
     bool operator==(const Tuning&) const = default;

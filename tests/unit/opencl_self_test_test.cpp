@@ -6,107 +6,25 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "device/pages.hpp"
 #include "opencl/runtime_state.hpp"
 #include "opencl/self_test.hpp"
 #include "opencl/self_test_cases.hpp"
 #include "opencl/variants.hpp"
 #include "opencl_test.hpp"
+#include "opencl_wrong_device.hpp"
 #include "reference/device.hpp"
 #include "temporary_folder.hpp"
 
 namespace winnow::opencl {
 namespace {
-
-// The reference, but that one operation leaves a wrong first number in one of its outputs.
-class WrongDevice : public reference::ReferenceDevice {
-public:
-    explicit WrongDevice(std::string operation = {}, size_t output = 0)
-        : ReferenceDevice(plain_request()), operation_(std::move(operation)), output_(output) {}
-
-    size_t outputs = 0; // of the operation
-
-    using ReferenceDevice::launch;
-    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override {
-        return spoiled(ReferenceDevice::launch(args, want_event), "sdpa", {args.out});
-    }
-    std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
-        return spoiled(ReferenceDevice::launch(args, want_event), "kv_append", {args.k.cache, args.v.cache});
-    }
-    std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) override {
-        return spoiled(ReferenceDevice::launch(args, want_event), "kv_requantize", {args.dst});
-    }
-    std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override {
-        return spoiled(ReferenceDevice::launch(args, want_event), "kv_dequantize", {args.dst});
-    }
-    std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
-        return spoiled(ReferenceDevice::launch(args, want_event), "hadamard", {args.dst});
-    }
-    void launch(const SlotAppend& args) override {
-        ReferenceDevice::launch(args);
-        const Segment& segment = args.segment;
-        spoil("slot_append", {segment.k, segment.v, segment.tokens, segment.importance});
-    }
-    void launch(const SlotAccumulate& args) override {
-        ReferenceDevice::launch(args);
-        spoil("slot_accumulate", {args.segments[0].importance, args.output_sum});
-    }
-    void launch(const SlotScores& args) override {
-        ReferenceDevice::launch(args);
-        spoil("slot_scores", {args.out});
-    }
-    void launch(const SlotEvict& args) override {
-        ReferenceDevice::launch(args);
-        spoil("slot_evict", {args.packed.k, args.packed.v, args.packed.tokens, args.packed.importance,
-                             args.dense.tokens, args.free_slots, args.head_state});
-    }
-    void launch(const SlotEdit& args) override {
-        ReferenceDevice::launch(args);
-        spoil("slot_edit", {args.segments[0].tokens});
-    }
-    void launch(const SlotCompact& args) override {
-        ReferenceDevice::launch(args);
-        const Segment& segment = args.segment;
-        spoil("slot_compact", {segment.k, segment.v, segment.tokens, segment.importance, args.head_state});
-    }
-    void launch(const SlotCopy& args) override {
-        ReferenceDevice::launch(args);
-        spoil("slot_copy", {args.to.k, args.to.v, args.to.tokens, args.to.importance});
-    }
-    void launch(const SlotZero& args) override {
-        ReferenceDevice::launch(args);
-        spoil("slot_zero", {args.segments[0].k, args.segments[0].v});
-    }
-    void launch(const PageSign& args) override {
-        ReferenceDevice::launch(args);
-        spoil("page_sign", {args.index.signatures, args.index.frames, args.hot.tokens});
-    }
-    void launch(const PagePick& args) override {
-        ReferenceDevice::launch(args);
-        spoil("page_pick", {args.index.frames, args.hot.k, args.hot.v, args.hot.tokens, args.counts});
-    }
-
-private:
-    void spoil(std::string_view operation, const std::vector<Tensor>& tensors) {
-        if (operation != operation_) return;
-        outputs = tensors.size();
-        const Tensor& tensor = tensors.at(output_);
-        tensor.data[std::max<size_t>(type_size(tensor.type), 2) - 1] ^= std::byte{0x40};
-    }
-    std::unique_ptr<Event> spoiled(std::unique_ptr<Event> event, std::string_view operation,
-                                   const std::vector<Tensor>& tensors) {
-        spoil(operation, tensors);
-        return event;
-    }
-
-    std::string operation_;
-    size_t output_;
-};
 
 // The reference, but that something is done to each attention.
 template <class Change>
@@ -139,6 +57,8 @@ TEST(opencl_self_test, what_is_right_passes) {
     WrongDevice right;
     EXPECT_EQ(test_attention(right), "");
     EXPECT_EQ(test_prompt(right), "");
+    EXPECT_EQ(test_step(right), "");
+    EXPECT_EQ(test_packed_rows(right), "");
     for (const OperationCase& each : operation_cases()) EXPECT_EQ(each.run(right), "") << each.operation;
 }
 
@@ -152,7 +72,9 @@ TEST(opencl_self_test, each_operation_but_attention_has_a_case) {
 }
 
 TEST(opencl_self_test, what_is_wrong_in_any_output_is_found) {
-    for (const OperationCase& each : operation_cases())
+    std::vector<OperationCase> cases(operation_cases().begin(), operation_cases().end());
+    cases.push_back({"step", test_step});
+    for (const OperationCase& each : cases)
         for (size_t output = 0, outputs = 1; output < outputs; ++output) {
             WrongDevice wrong(std::string(each.operation), output);
             EXPECT_NE(each.run(wrong), "") << "output " << output << " of " << each.operation;
@@ -168,6 +90,8 @@ TEST(opencl_self_test, one_element_of_attention_that_is_wrong_is_found) {
         const std::string said = attention_with([&](const Sdpa& args) { last_element(args) += more; });
         EXPECT_EQ(said.rfind("element 63 of head 3 is ", 0), 0u) << said;
     }
+    WrongDevice wrong_rows("sdpa");
+    EXPECT_EQ(test_packed_rows(wrong_rows).rfind("element 0 of head 0 is ", 0), 0u);
     WrongDevice wrong_prompt("sdpa");
     EXPECT_EQ(test_prompt(wrong_prompt).rfind("element 0 of head 0, token 0, is ", 0), 0u);
     EXPECT_NE(attention_with([](const Sdpa& args) { last_element(args) += args.v_threshold != 0 ? 3.0f : 0.0f; }), "")
@@ -211,12 +135,15 @@ public:
         });
     }
     void attention() { test_->test_attention(); }
+    void slot_attention() { test_->test_slot_attention(); }
+    void packed_attention() { test_->test_packed_attention(); }
     void before(std::string_view operation) { test_->test_before(operation); }
     std::string shape() const { return std::string(kernel_shape(state_->capabilities)); }
     std::string shape_of(std::string_view operation) const {
         return std::string(choose_variant(operation, state_->capabilities, {}, 0, 0).shape);
     }
     const Capabilities& capabilities() const { return state_->capabilities; }
+    const std::string& folder() const { return folder_.path(); }
 
     SelfTest::MakeDevice make = [](const RuntimeState&) { return std::make_unique<WrongDevice>(); };
     int made = 0;
@@ -256,6 +183,84 @@ TEST_F(opencl_self_test_of, a_shape_that_is_wrong_is_left_for_the_next) {
     EXPECT_FALSE(tensor.capabilities().has_tensor_cores);
     ASSERT_EQ(tensor.warnings.size(), 1u);
     EXPECT_NE(tensor.warnings[0].find("wrong with tensor cores"), std::string::npos) << tensor.warnings[0];
+}
+
+// is_wrong: of the capabilities as they are at that time, a step alone.
+template <class IsWrong>
+void step(Tested& tested, const IsWrong& is_wrong) {
+    tested.make = [&](const RuntimeState& state) {
+        return std::make_unique<WrongDevice>(is_wrong(state.capabilities) ? "step" : "");
+    };
+    tested.attention();
+    EXPECT_TRUE(tested.warnings.empty());
+    tested.slot_attention();
+}
+
+TEST_F(opencl_self_test_of, a_step_is_tested_before_the_first_attention_over_slots) {
+    Tested tested;
+    step(tested, [](const Capabilities&) { return false; });
+    EXPECT_EQ(tested.made, 3) << "a token, a prompt and a step";
+    EXPECT_EQ(tested.shape(), "subgroup");
+    EXPECT_TRUE(tested.capabilities().has_tensor_cores);
+    tested.slot_attention();
+    EXPECT_EQ(tested.made, 3);
+    tested.start();
+    tested.attention();
+    tested.slot_attention();
+    EXPECT_EQ(tested.made, 0);
+    EXPECT_TRUE(tested.warnings.empty());
+}
+
+TEST_F(opencl_self_test_of, a_shape_in_which_a_step_is_wrong_is_left_for_the_next) {
+    Tested tested;
+    step(tested, [](const Capabilities& now) { return now.has_tensor_cores; });
+    EXPECT_EQ(tested.shape(), "subgroup");
+    EXPECT_FALSE(tested.capabilities().has_tensor_cores);
+    ASSERT_EQ(tested.warnings.size(), 1u);
+    EXPECT_EQ(tested.warnings[0].rfind("this driver gets a step of a cache wrong with tensor cores, which is not used "
+                                       "for attention: ",
+                                       0),
+              0u)
+        << tested.warnings[0];
+    EXPECT_EQ(tested.made, 5) << "without tensor cores attention is tested as well, before a step";
+    tested.start();
+    tested.attention();
+    EXPECT_TRUE(tested.capabilities().has_tensor_cores);
+    tested.slot_attention();
+    EXPECT_FALSE(tested.capabilities().has_tensor_cores);
+    EXPECT_EQ(tested.made, 0);
+
+    Tested all;
+    step(all, [](const Capabilities&) { return true; });
+    EXPECT_EQ(choose_variant("sdpa", all.capabilities(), {}, 1, 1).shape, "cpu");
+    EXPECT_EQ(all.warnings.size(), 3u);
+}
+
+// The third device is the one of packed rows.
+TEST_F(opencl_self_test_of, a_shape_in_which_packed_rows_are_wrong_is_left_for_the_next) {
+    Tested tested;
+    tested.make = [&](const RuntimeState&) { return std::make_unique<WrongDevice>(tested.made == 3 ? "sdpa" : ""); };
+    tested.attention();
+    for (int time = 0; time < 2; ++time) tested.packed_attention();
+    EXPECT_FALSE(tested.capabilities().has_tensor_cores);
+    EXPECT_EQ(tested.shape(), "subgroup");
+    ASSERT_EQ(tested.warnings.size(), 1u);
+    EXPECT_EQ(tested.warnings[0].rfind("this driver gets attention over packed rows wrong with tensor cores", 0), 0u)
+        << tested.warnings[0];
+    EXPECT_EQ(tested.made, 5);
+    tested.slot_attention();
+    EXPECT_EQ(tested.made, 6) << "what was tested is not tested again";
+}
+
+// A context that runs out of memory in a test of attention has not tested it.
+TEST_F(opencl_self_test_of, a_test_of_attention_that_is_interrupted_is_made_again) {
+    Tested tested;
+    tested.attention();
+    tested.make = [](const RuntimeState&) -> std::unique_ptr<Device> { throw std::bad_alloc(); };
+    EXPECT_THROW(tested.slot_attention(), std::bad_alloc);
+    tested.make = [](const RuntimeState&) { return std::make_unique<WrongDevice>("step"); };
+    tested.slot_attention();
+    EXPECT_EQ(choose_variant("sdpa", tested.capabilities(), {}, 1, 1).shape, "cpu");
 }
 
 TEST_F(opencl_self_test_of, prompts_that_are_wrong_are_left_to_the_kernel_of_few_tokens) {
@@ -322,6 +327,21 @@ TEST_F(opencl_self_test_of, what_was_found_is_remembered) {
     EXPECT_NE(tested.warnings[0].find("(when it was tested)"), std::string::npos) << tested.warnings[0];
 }
 
+TEST_F(opencl_self_test_of, what_was_found_is_of_the_cases_and_launchers_it_was_found_with) {
+    ASSERT_EQ(backend_digest().size(), 64u);
+    Tested tested;
+    tested.before("slot_copy");
+    int entries = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(tested.folder())) {
+        if (entry.path().extension() != ".program") continue;
+        ++entries;
+        std::ifstream file(entry.path(), std::ios::binary);
+        const std::string all{std::istreambuf_iterator<char>(file), {}};
+        EXPECT_NE(all.find("self-test " + std::string(backend_digest()) + ": slot_copy"), std::string::npos);
+    }
+    EXPECT_EQ(entries, 1);
+}
+
 TEST_F(opencl_self_test_of, what_is_forced_and_what_has_one_work_item_is_not_tested) {
     for (const char* forced : {"shape=subgroup", "slot_shape=workgroup", "shape=workgroup"}) {
         Tested tested(forced);
@@ -330,6 +350,8 @@ TEST_F(opencl_self_test_of, what_is_forced_and_what_has_one_work_item_is_not_tes
     }
     Tested attention("shape=subgroup");
     attend(attention, [](const Capabilities&) { return true; });
+    attention.slot_attention();
+    attention.packed_attention();
     EXPECT_EQ(attention.shape(), "subgroup");
     EXPECT_EQ(attention.made, 0);
 
@@ -337,6 +359,7 @@ TEST_F(opencl_self_test_of, what_is_forced_and_what_has_one_work_item_is_not_tes
     cpu.type = WINNOW_DEVICE_CPU;
     Tested of_cpu("", cpu);
     of_cpu.attention();
+    of_cpu.slot_attention();
     of_cpu.before("slot_copy");
     EXPECT_EQ(of_cpu.made, 0);
 }

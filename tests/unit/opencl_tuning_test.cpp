@@ -102,7 +102,8 @@ TEST_F(opencl_tuning, what_is_forced_goes_before_the_file_and_that_before_what_i
     unsetenv("XDG_CONFIG_HOME");
 }
 
-uint32_t splits_with(const Tuning& tuning, std::string_view shape) {
+uint32_t splits_with(const Tuning& tuning, std::string_view shape, std::string_view of = "vector",
+                     const VariantOptions& forced = {}) {
     Sdpa args;
     args.q.shape = {1, 8, 1, 64};
     args.k.shape = args.v.shape = {1, 8, 4096, 64};
@@ -112,10 +113,10 @@ uint32_t splits_with(const Tuning& tuning, std::string_view shape) {
     const Segment* const segments[] = {&segment};
     SdpaKernel kernel;
     for (const Variant& row : variants())
-        if (row.operation == "sdpa" && row.forced_as == "vector" && row.shape == shape) kernel.variant = &row;
+        if (row.operation == "sdpa" && row.forced_as == of && row.shape == shape) kernel.variant = &row;
     kernel.rows = 1;
     kernel.head_size = kernel.v_head_size = 64;
-    return divide(args, segments, kernel, 16, 0, tuning, 4096).splits;
+    return divide(args, segments, kernel, 16, forced, tuning, 4096).splits;
 }
 
 TEST_F(opencl_tuning, numbers_decide_how_keys_are_divided) {
@@ -126,6 +127,17 @@ TEST_F(opencl_tuning, numbers_decide_how_keys_are_divided) {
     EXPECT_EQ(splits_with({}, "workgroup"), 16u);
     EXPECT_EQ(splits_with({.groups = 4}, "subgroup"), 8u);
     EXPECT_EQ(splits_with({.groups = 4}, "workgroup"), 8u);
+}
+
+TEST_F(opencl_tuning, groups_that_were_tuned_are_of_the_kernel_that_was_measured) {
+    EXPECT_EQ(splits_with({}, "workgroup", "prefill"), 6u); // 3 groups of each unit
+    EXPECT_EQ(splits_with({.groups = 4}, "workgroup", "prefill"), 6u);
+    VariantOptions forced;
+    forced.tuning.groups = 4;
+    EXPECT_EQ(splits_with({}, "workgroup", "prefill", forced), 8u);
+    EXPECT_EQ(splits_with({.groups = 1}, "workgroup", "vector", forced), 8u);
+    forced.splits = 5;
+    EXPECT_EQ(splits_with({}, "workgroup", "prefill", forced), 5u);
 }
 
 } // namespace
