@@ -65,7 +65,7 @@ bool Instance::attend(const ggml_tensor* node) {
         return false;
     }
     if (sdpa.converted_keys() || sdpa.converted_values()) {
-        if (context.api().finish(context.get()) != WINNOW_OK) return fail(node); // the rows may just be written
+        if (context.finish() != WINNOW_OK) return fail(node); // the rows may just be written
         if (sdpa.converted_keys()) {
             converted_.push_back(convert_to_f32(sdpa.converted_keys()));
             sdpa.give_keys(converted_.back().data());
@@ -81,7 +81,7 @@ bool Instance::attend(const ggml_tensor* node) {
 }
 
 bool Instance::append_host_converted(const ggml_tensor* node) {
-    if (context.api().finish(context.get()) != WINNOW_OK) return fail(node); // running calls may use the memory
+    if (context.finish() != WINNOW_OK) return fail(node); // running calls may use the memory
     set_host_converted(node);
     counters.count_converted_append();
     return true;
@@ -190,7 +190,7 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
     }
     end_virtual(done && !aborted);
     // Even after a failure: the memory that running kernels use is the host's to free.
-    if (context.api().finish(context.get()) != WINNOW_OK) {
+    if (context.finish() != WINNOW_OK) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", context.message());
         done = false;
     }
@@ -199,7 +199,7 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
 }
 
 void Instance::abandon() {
-    context.api().finish(context.get());
+    context.finish();
     try {
         end_virtual(false);
     } catch (const std::exception& error) {
@@ -217,7 +217,6 @@ void free_backend(ggml_backend_t backend) {
              static_cast<unsigned long long>(counters.append_calls()), counters.layers().size(),
              static_cast<unsigned long long>(counters.graphs()));
     try {
-        const winnow_stats stats = instance->context.stats();
         if (counters.in_place_calls() > 0 && has_kv_config()) {
             log_line(
                 GGML_LOG_LEVEL_WARN,
@@ -225,7 +224,7 @@ void free_backend(ggml_backend_t backend) {
                 "not in a buffer of Winnow's (-nkvo), or is used in another way",
                 static_cast<unsigned long long>(counters.in_place_calls()));
         }
-        instance->registration.report.add(counters, stats);
+        instance->registration.report.add(counters, instance->context.figures());
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "no report: %s", error.what());
     }

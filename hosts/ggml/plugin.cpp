@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "ggml_api.hpp"
 #include "threads.hpp"
@@ -88,6 +89,16 @@ winnow_stats Context::stats() const {
     stats.struct_size = sizeof stats;
     api_.context_stats(context_, &stats);
     return stats;
+}
+
+ContextFigures Context::figures() const { return {info().name, stats(), waits_}; }
+
+int32_t Context::finish() {
+    const int32_t status = api_.finish(context_);
+    if (status != WINNOW_OK) return status; // another call would end what message() returns
+    const uint64_t launches = stats().kernel_launches;
+    if (std::exchange(launches_waited_for_, launches) != launches) ++waits_;
+    return WINNOW_OK;
 }
 
 Plugin::Plugin() {

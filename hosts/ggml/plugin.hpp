@@ -15,6 +15,13 @@ namespace winnow::ggml {
 // memory, virtual ones in the device's.
 enum class Purpose { questions, in_place, virtual_caches };
 
+// What a context did.
+struct ContextFigures {
+    std::string device;
+    winnow_stats stats{};
+    uint64_t waits = 0; // how often it was waited for, after it had launched something
+};
+
 // A Winnow context and the number of host threads it may use. Serialised by its owner.
 class Context {
 public:
@@ -29,6 +36,9 @@ public:
     const char* message() const { return api_.context_message(context_); }
     winnow_device_info info() const;
     winnow_stats stats() const;
+    ContextFigures figures() const;
+    // Until all that was enqueued is complete; returns a status.
+    int32_t finish();
     int threads() const { return threads_; }
     void set_threads(int threads) { threads_ = threads; }
 
@@ -37,6 +47,8 @@ private:
     std::unique_ptr<Track> kernels_; // in the trace, if there is one
     winnow_context* context_ = nullptr;
     std::atomic<int> threads_;
+    uint64_t waits_ = 0;
+    uint64_t launches_waited_for_ = 0;
 };
 
 // The loaded backend and what the registration needs to know of it. One for the process; never unloaded, as ggml never

@@ -11,61 +11,82 @@ from llama_cpp import expect
 PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
 CONTEXT = 256
 TOKENS = 40
-DISCRETE = "pthread"  # what the layer says it of, and no other of PoCL's devices
-# What is handed over in a step: q, k, v, cells, mask and out; under recall also for picking pages. Nothing grows with
-# the cache.
-MOST_COPIES = {"none:k=f16,v=f16": 6, "winnow:budget=1/4": 6, "winnow:budget=1/4,recall=host": 9}
-LEAST_COPIES = 4
+FEWER = 20
+UNLIMITED = "none:k=f16,v=f16"
+# How often a step of one token sends something to the device, and fetches something: what a launch needs goes over in
+# one copy, and its output comes back.
+COPIES = {UNLIMITED: (1, 1), "winnow:budget=1/4": (2, 1), "winnow:budget=1/4,recall=host": (2, 1)}
 
 
-class Discrete(llama_cpp.Host):
-    """Where no device is named and the layer is in between."""
-
-    def __init__(self, options):
-        super().__init__(options)
-        del self.drivers["WINNOW_DEVICE"]
-        self.drivers["OPENCL_LAYERS"] = str(options.layer)
-
-
-def generate(host, model, kv):
-    return llama_cpp.complete(host, kv, model, TOKENS, CONTEXT, "-p", PROMPT)
+def generate(host, model, kv, tokens=TOKENS, environment=None):
+    """(text, log, report)"""
+    arguments = llama_cpp.completion(model, tokens, CONTEXT, "-p", PROMPT, "-ub", 64)
+    out, err, report = host.run("llama-completion", *arguments, *llama_cpp.DEVICE, winnow=True,
+                                environment=llama_cpp.kv_environment(kv) | (environment or {}))
+    return out.strip(), err, report
 
 
-def expect_device(name, is_discrete, what):
-    expect(name.startswith(DISCRETE) == is_discrete, f"{what}: computed by {name}")
+def expect_on_cpu(name, what):
+    expect(not llama_cpp.is_discrete(name), f"{what}: computed by {name}")
 
 
-def stay_in_place(host, model, expected):
-    text, report = generate(host, model, None)
+def expect_calls(report, devices):
+    """Exactly these devices launched kernels: is_discrete of their names."""
+    launches = {llama_cpp.is_discrete(each["name"]): each["kernel_launches"] for each in report["devices"]}
+    expect(sorted(launches) == sorted(devices) and min(launches.values()) > 0, f"the devices: {report['devices']}")
+    for key in ("kernel_launches", "host_copies", "waits"):
+        total = sum(each[key] for each in report["devices"])
+        expect(total == report[key], f"{key}: {total} of devices, {report[key]} in all")
+    for each in report["devices"]:
+        expect(each["waits"] > 0, f"nobody waited for {each}")
+        expect((each["host_copies"] > 0) == llama_cpp.is_discrete(each["name"]), f"copies: {each}")
+
+
+def stay_in_place(host, options, expected):
+    text, _, report = generate(host, options.model, None)
     llama_cpp.expect_in_place(report)
-    expect_device(report["device"], False, "in place")
-    expect(report["host_copies"] == 0, f"in place: {report['host_copies']} copies")
+    llama_cpp.expect_device(options, report)
+    expect_calls(report, [False])
     llama_cpp.expect_same_text(text, expected, "in place")
 
 
-def lie_on_the_device(host, model, kv, expected):
-    text, report = generate(host, model, kv)
+def hand_over(host, options, kv, tokens):
+    """(text, [steps, waits, copies] as the report counts them, [waits, sent, fetched] as the layer does)"""
+    counts = options.work / "counts.txt"
+    text, _, report = generate(host, options.model, kv, tokens, environment={"WINNOW_LAYER_COUNTS": str(counts)})
     cache = llama_cpp.virtual_cache(report)
-    expect_device(cache["device"], True, kv)
-    expect_device(report["device"], False, f"in place beside {kv}")
-    copies = report["host_copies"] / cache["steps"]
-    print(f"{kv}: {cache['steps']} steps, {copies:.2f} copies each, on {cache['device']}: {json.dumps(text)}")
-    expect(LEAST_COPIES <= copies <= MOST_COPIES[kv], f"{kv}: {copies:.2f} copies for a step")
+    llama_cpp.expect_device(options, report)
+    expect_calls(report, [True])
+    seen = [int(number) for number in counts.read_text().split()]
+    return text, [cache["steps"], report["waits"], report["host_copies"]], seen
+
+
+def lie_on_the_device(host, options, kv, expected):
+    """Beginning and end are the same whether many tokens are generated or few."""
+    _, fewer, fewer_seen = hand_over(host, options, kv, FEWER)
+    text, more, more_seen = hand_over(host, options, kv, TOKENS)
+    steps, waits, copies = (after - before for before, after in zip(fewer, more))
+    seen_waits, sent, fetched = (after - before for before, after in zip(fewer_seen, more_seen))
+    print(f"{kv}: {steps} steps, {waits} waits and {copies} copies, of which {sent} sent and {fetched} fetched: "
+          f"{json.dumps(text)}")
+    expect(steps > 0 and waits == steps, f"{kv}: {waits} waits for {steps} steps")
+    expect(seen_waits == waits, f"{kv}: the report has {waits} waits, the layer saw {seen_waits}")
+    expect((sent, fetched) == tuple(each * steps for each in COPIES[kv]), f"{kv}: {sent} sent, {fetched} fetched")
+    expect(copies == sent + fetched, f"{kv}: the report has {copies} copies, the layer saw {sent} and {fetched}")
     llama_cpp.expect_same_text(text, expected, kv)
 
 
 def test():
-    parser = llama_cpp.parser(__doc__, "model")
-    parser.add_argument("--layer", required=True, help="the layer's library")
-    options = parser.parse_args()
-    usual, discrete = llama_cpp.Host(options), Discrete(options)
-    expected, report = generate(usual, options.model, None)
-    expect_device(report["device"], False, "without the layer")
-    stay_in_place(discrete, options.model, expected)
-    for kv in MOST_COPIES:
-        text, report = generate(usual, options.model, kv)
-        expect_device(llama_cpp.virtual_cache(report)["device"], False, f"{kv} without the layer")
-        lie_on_the_device(discrete, options.model, kv, text)
+    options = llama_cpp.parser(__doc__, "model").parse_args()
+    expect(options.layer, "--layer is missing")
+    usual, discrete = llama_cpp.Host(options, takes_layer=False), llama_cpp.Host(options)
+    expected, _, report = generate(usual, options.model, None)
+    expect_on_cpu(report["device"], "without the layer")
+    stay_in_place(discrete, options, expected)
+    for kv in COPIES:
+        text, _, report = generate(usual, options.model, kv)
+        expect_on_cpu(llama_cpp.virtual_cache(report)["device"], f"{kv} without the layer")
+        lie_on_the_device(discrete, options, kv, text)
 
 
 llama_cpp.main(test)
