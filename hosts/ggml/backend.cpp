@@ -22,7 +22,8 @@ namespace {
 
 class Instance {
 public:
-    explicit Instance(Registration& owner) : registration(owner), context(owner.plugin.api(), Purpose::in_place) {}
+    explicit Instance(Registration& owner)
+        : registration(owner), context(owner.plugin.api(), Purpose::in_place, owner.plugin.device_in_place()) {}
 
     enum ggml_status compute(ggml_cgraph* graph);
     // After a failure: what runs uses the host's memory.
@@ -265,10 +266,23 @@ constexpr ggml_backend_i backend_interface = [] {
 
 ggml_guid guid = {0x57, 0x69, 0x6e, 0x6e, 0x6f, 0x77, 0x4b, 0x56, 0x9d, 0x41, 0x3c, 0x8a, 0x20, 0x6b, 0x71, 0xe5};
 
+// Where the device of caches in place cannot reach them. With WINNOW_KV a cache that stays in place is left to
+// llama.cpp's CPU backend then, since Plugin::supports claims nothing.
+void expect_caches_within_reach(const Plugin& plugin) {
+    if (has_kv_config()) return;
+    if (!plugin.refusal_in_place().empty()) throw std::runtime_error(plugin.refusal_in_place());
+    if (plugin.does_copy())
+        log_line(GGML_LOG_LEVEL_WARN,
+                 "%s, which WINNOW_DEVICE names, does not reach the host's memory: the whole cache is copied at every "
+                 "call; with WINNOW_KV it lies in the memory of the device",
+                 plugin.device().name);
+}
+
 } // namespace
 
 ggml_backend_t make_backend(Registration& registration) {
     try {
+        expect_caches_within_reach(registration.plugin);
         auto instance = std::make_unique<Instance>(registration);
         auto* backend = new ggml_backend{
             .guid = &guid, .iface = backend_interface, .device = &registration.device, .context = instance.get()};

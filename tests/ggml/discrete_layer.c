@@ -1,7 +1,7 @@
 // An OpenCL layer (OPENCL_LAYERS of the ICD loader) under which PoCL's threaded device says that it is a GPU with
-// memory of its own; all else of it, and all other devices, are as they are. When the process ends, the file
-// that WINNOW_LAYER_COUNTS names is given three numbers: how often the host waited for a queue, sent bytes to a device,
-// and fetched some.
+// memory of its own; all else of it, and all other devices, are as they are. With WINNOW_LAYER_ALONE there are no other
+// devices. When the process ends, the file that WINNOW_LAYER_COUNTS names is given three numbers: how often the host
+// waited for a queue, sent bytes to a device, and fetched some.
 #include <CL/cl_layer.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,6 +21,24 @@ static int is_threaded(cl_device_id device) {
 }
 
 static atomic_ullong waits, sent, fetched;
+
+// The threaded devices of a platform, counted before any is left out for want of room.
+static cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type type, cl_uint room,
+                                         cl_device_id *devices, cl_uint *count_ret) {
+    if (getenv("WINNOW_LAYER_ALONE") == NULL) return driver->clGetDeviceIDs(platform, type, room, devices, count_ret);
+    cl_device_id all[64];
+    cl_uint count = 0, kept = 0;
+    const cl_int code = driver->clGetDeviceIDs(platform, type, sizeof all / sizeof all[0], all, &count);
+    if (code != CL_SUCCESS) return code;
+    if (count > sizeof all / sizeof all[0]) return CL_OUT_OF_RESOURCES;
+    for (cl_uint i = 0; i < count; ++i) {
+        if (!is_threaded(all[i])) continue;
+        if (devices != NULL && kept < room) devices[kept] = all[i];
+        ++kept;
+    }
+    if (count_ret != NULL) *count_ret = kept;
+    return kept > 0 ? CL_SUCCESS : CL_DEVICE_NOT_FOUND;
+}
 
 static cl_int CL_API_CALL finish(cl_command_queue queue) {
     ++waits;
@@ -79,6 +97,7 @@ EXPORT CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl_icd
     driver = target;
     hooks = *target;
     hooks.clGetDeviceInfo = get_device_info;
+    hooks.clGetDeviceIDs = get_device_ids;
     hooks.clFinish = finish;
     hooks.clEnqueueWriteBuffer = write_buffer;
     hooks.clEnqueueReadBuffer = read_buffer;

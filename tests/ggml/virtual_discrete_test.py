@@ -1,6 +1,7 @@
 """A GPU with memory of its own. PoCL's threaded device pretends to be one, by a layer of the ICD loader, so that a
 process has two devices: virtual caches lie in that memory, and keys, values, queries and outputs are copied to it and
-back; caches in place stay with the CPU, which reaches the host's memory.
+back; caches in place stay with the CPU, which reaches the host's memory. Where there is no such CPU there is no cache
+in place, unless WINNOW_DEVICE wants one.
 """
 
 import json
@@ -16,12 +17,13 @@ UNLIMITED = "none:k=f16,v=f16"
 # How often a step of one token sends something to the device, and fetches something: what a launch needs goes over in
 # one copy, and its output comes back.
 COPIES = {UNLIMITED: (1, 1), "winnow:budget=1/4": (2, 1), "winnow:budget=1/4,recall=host": (2, 1)}
+ALONE = {"WINNOW_LAYER_ALONE": "1"}  # no other device
 
 
-def generate(host, model, kv, tokens=TOKENS, environment=None):
+def generate(host, model, kv, tokens=TOKENS, environment=None, status=0):
     """(text, log, report)"""
     arguments = llama_cpp.completion(model, tokens, CONTEXT, "-p", PROMPT, "-ub", 64)
-    out, err, report = host.run("llama-completion", *arguments, *llama_cpp.DEVICE, winnow=True,
+    out, err, report = host.run("llama-completion", *arguments, *llama_cpp.DEVICE, winnow=True, status=status,
                                 environment=llama_cpp.kv_environment(kv) | (environment or {}))
     return out.strip(), err, report
 
@@ -76,6 +78,24 @@ def lie_on_the_device(host, options, kv, expected):
     llama_cpp.expect_same_text(text, expected, kv)
 
 
+def refuse(host, options, expected):
+    """A GPU alone copies no cache in place unless it is named, and has virtual ones."""
+    out, err, report = generate(host, options.model, None, environment=ALONE, status=1)
+    line = next((line for line in err.splitlines() if "no context" in line), None)
+    expect(line and all(part in line for part in (llama_cpp.DISCRETE, "WINNOW_KV", "WINNOW_DEVICE", "PoCL")),
+           f"in place on a GPU alone, not refused: {line}, {report}\n{out}\n{err[-3000:]}")
+    print(line)
+    text, err, report = generate(host, options.model, None, environment=ALONE | {"WINNOW_DEVICE": "gpu"})
+    llama_cpp.expect_in_place(report)
+    expect_calls(report, [True])
+    expect("the whole cache is copied at every call" in err, f"nobody warns of copies:\n{err[-3000:]}")
+    llama_cpp.expect_same_text(text, expected, "in place on a GPU that is named")
+    text, err, report = generate(host, options.model, UNLIMITED, environment=ALONE)
+    llama_cpp.virtual_cache(report)
+    expect_calls(report, [True])
+    llama_cpp.expect_same_text(text, expected, "virtual on a GPU alone")
+
+
 def test():
     options = llama_cpp.parser(__doc__, "model").parse_args()
     expect(options.layer, "--layer is missing")
@@ -83,6 +103,7 @@ def test():
     expected, _, report = generate(usual, options.model, None)
     expect_on_cpu(report["device"], "without the layer")
     stay_in_place(discrete, options, expected)
+    refuse(discrete, options, expected)
     for kv in COPIES:
         text, _, report = generate(usual, options.model, kv)
         expect_on_cpu(llama_cpp.virtual_cache(report)["device"], f"{kv} without the layer")
