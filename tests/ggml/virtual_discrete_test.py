@@ -7,22 +7,27 @@ in place, unless WINNOW_DEVICE wants one.
 import json
 
 import llama_cpp
+import random_models
 from llama_cpp import expect
 
 PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
 CONTEXT = 256
 TOKENS = 40
 FEWER = 20
+SAME = 8  # characters of a text for whose attention ggml computes in part, which rounds in another way
 UNLIMITED = "none:k=f16,v=f16"
 # How often a step of one token sends something to the device, and fetches something: what a launch needs goes over in
 # one copy, and its output comes back.
 COPIES = {UNLIMITED: (1, 1), "winnow:budget=1/4": (2, 1), "winnow:budget=1/4,recall=host": (2, 1)}
+# Of the model with windows, of whose layers every other has one.
+TWO_CACHES = 512
+CELLS = (TWO_CACHES, 256)  # of either cache
 ALONE = {"WINNOW_LAYER_ALONE": "1"}  # no other device
 
 
-def generate(host, model, kv, tokens=TOKENS, environment=None, status=0):
+def generate(host, model, kv, tokens=TOKENS, context=CONTEXT, environment=None, status=0):
     """(text, log, report)"""
-    arguments = llama_cpp.completion(model, tokens, CONTEXT, "-p", PROMPT, "-ub", 64)
+    arguments = llama_cpp.completion(model, tokens, context, "-p", PROMPT, "-ub", 64)
     out, err, report = host.run("llama-completion", *arguments, *llama_cpp.DEVICE, winnow=True, status=status,
                                 environment=llama_cpp.kv_environment(kv) | (environment or {}))
     return out.strip(), err, report
@@ -78,6 +83,32 @@ def lie_on_the_device(host, options, kv, expected):
     llama_cpp.expect_same_text(text, expected, kv)
 
 
+def use_both(host, options, usual):
+    """Of two caches the one that the rule fits is the GPU's, and the other one the CPU's."""
+    model = random_models.make("windows", options.work)
+    expected, _, report = generate(usual, model, None, context=TWO_CACHES)
+    llama_cpp.expect_in_place(report)
+    for cells in CELLS:
+        kv = f"[cells={cells}]{UNLIMITED}"
+        text, _, report = generate(host, model, kv, context=TWO_CACHES)
+        print(f"{kv}: {report['devices']}: {json.dumps(text)}")
+        llama_cpp.expect_same_text(text, expected, kv)
+        llama_cpp.expect_device(options, report)
+        expect(len(report["caches"]) == len(report["in_place"]) == 1, f"{kv}: not one cache of each kind: {report}")
+        (cache,) = report["caches"]
+        expect(cache["cells"] == cells, f"{kv}: another cache is virtual: {cache}")
+        expect_calls(report, [False, True])
+        calls = report["attention_calls"]
+        expect(report["sdpa_calls"] == cache["steps"] == calls / 2,
+               f"{kv}: of {calls} attentions {report['sdpa_calls']} in place, {cache['steps']} steps: {report}")
+        # ggml computes the attention of the other one.
+        text, _, report = generate(host, model, kv, context=TWO_CACHES, environment=ALONE)
+        expect_calls(report, [True])
+        expect(report["attention_calls"] == report["caches"][0]["steps"],
+               f"{kv}: a GPU alone copies a cache that stays in place: {report}")
+        expect(text[:SAME] == expected[:SAME] and len(text) >= TOKENS, f"{kv}, a GPU alone: {text}, before {expected}")
+
+
 def refuse(host, options, expected):
     """A GPU alone copies no cache in place unless it is named, and has virtual ones."""
     out, err, report = generate(host, options.model, None, environment=ALONE, status=1)
@@ -104,6 +135,7 @@ def test():
     expect_on_cpu(report["device"], "without the layer")
     stay_in_place(discrete, options, expected)
     refuse(discrete, options, expected)
+    use_both(discrete, options, usual)
     for kv in COPIES:
         text, _, report = generate(usual, options.model, kv)
         expect_on_cpu(llama_cpp.virtual_cache(report)["device"], f"{kv} without the layer")
