@@ -203,7 +203,8 @@ typedef struct winnow_stats {
     uint64_t kernel_launches;
     uint64_t programs_built;   /* compiled from source */
     uint64_t programs_loaded;  /* taken from the disk cache */
-    uint64_t host_copies;      /* times that host memory had to be copied because the device cannot reach it */
+    uint64_t host_copies;      /* times that host memory was copied to a device that cannot reach it, or back: what a
+                                * launch needs may go over in one copy */
     uint64_t rows_requantized; /* rows handed to kv_requantize */
 } winnow_stats;
 

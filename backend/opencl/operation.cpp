@@ -87,6 +87,7 @@ struct Operation::Staged {
     void copy_out(RuntimeState& state) const {
         std::vector<std::byte> bytes(tensor.extent());
         copy_from_device(state, *memory, 0, bytes.data(), bytes.size());
+        ++state.host_copies;
         copy_rows(tensor, bytes.data());
     }
 };
@@ -139,11 +140,8 @@ Bound Operation::bind_copy(const Tensor& tensor, Access access) {
     const std::byte* first = tensor.data + tensor.offset;
     const uint64_t size = tensor.extent();
     Staged staged{tensor, {}, nullptr, {}, access != Access::read};
-    if (access != Access::write) {
-        ++state_.host_copies;
-        if (state_.transfers.are_coming(first, size)) state_.finish(); // from an earlier operation
-    }
-    if (staged.is_written) ++state_.host_copies;
+    if (access != Access::write && state_.transfers.are_coming(first, size))
+        state_.finish(); // from an earlier operation
     if (const std::optional<Transfers::Place> place = state_.transfers.take(size, access != Access::write)) {
         staged.place = *place;
         if (access != Access::write) std::memcpy(place->host, first, size);
@@ -151,7 +149,10 @@ Bound Operation::bind_copy(const Tensor& tensor, Access access) {
         return {place->memory, place->offset};
     }
     staged.memory = std::make_unique<Memory>(state_.workers, size);
-    if (access != Access::write) copy_to_device(state_, *staged.memory, 0, first, size);
+    if (access != Access::write) {
+        copy_to_device(state_, *staged.memory, 0, first, size);
+        ++state_.host_copies;
+    }
     staged_.push_back(std::move(staged));
     return {staged_.back().memory.get(), 0};
 }

@@ -57,6 +57,7 @@ void Transfers::send() {
     check(clEnqueueWriteBuffer(state_.workers.front().queue(), device_->on(0), CL_FALSE, sent_, next_ - sent_,
                                host_ + sent_, 0, nullptr, nullptr),
           "clEnqueueWriteBuffer");
+    ++state_.host_copies;
     state_.is_pending = true;
     sent_ = next_;
 }
@@ -65,6 +66,7 @@ void Transfers::fetch(const Tensor& tensor, const Place& place) {
     check(clEnqueueReadBuffer(state_.workers.front().queue(), place.memory->on(0), CL_FALSE, place.offset,
                               tensor.extent(), place.host, 0, nullptr, nullptr),
           "clEnqueueReadBuffer");
+    ++state_.host_copies;
     state_.is_pending = true;
     fetched_.push_back({tensor, place.host});
 }

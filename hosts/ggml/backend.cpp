@@ -22,7 +22,8 @@ namespace {
 
 class Instance {
 public:
-    explicit Instance(Registration& owner) : registration(owner), context(owner.plugin.api(), Purpose::in_place) {}
+    explicit Instance(Registration& owner)
+        : registration(owner), context(owner.plugin.api(), Purpose::in_place, owner.plugin.device_in_place()) {}
 
     enum ggml_status compute(ggml_cgraph* graph);
     // After a failure: what runs uses the host's memory.
@@ -65,7 +66,7 @@ bool Instance::attend(const ggml_tensor* node) {
         return false;
     }
     if (sdpa.converted_keys() || sdpa.converted_values()) {
-        if (context.api().finish(context.get()) != WINNOW_OK) return fail(node); // the rows may just be written
+        if (context.finish() != WINNOW_OK) return fail(node); // the rows may just be written
         if (sdpa.converted_keys()) {
             converted_.push_back(convert_to_f32(sdpa.converted_keys()));
             sdpa.give_keys(converted_.back().data());
@@ -81,7 +82,7 @@ bool Instance::attend(const ggml_tensor* node) {
 }
 
 bool Instance::append_host_converted(const ggml_tensor* node) {
-    if (context.api().finish(context.get()) != WINNOW_OK) return fail(node); // running calls may use the memory
+    if (context.finish() != WINNOW_OK) return fail(node); // running calls may use the memory
     set_host_converted(node);
     counters.count_converted_append();
     return true;
@@ -190,7 +191,7 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
     }
     end_virtual(done && !aborted);
     // Even after a failure: the memory that running kernels use is the host's to free.
-    if (context.api().finish(context.get()) != WINNOW_OK) {
+    if (context.finish() != WINNOW_OK) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", context.message());
         done = false;
     }
@@ -199,7 +200,7 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
 }
 
 void Instance::abandon() {
-    context.api().finish(context.get());
+    context.finish();
     try {
         end_virtual(false);
     } catch (const std::exception& error) {
@@ -217,7 +218,6 @@ void free_backend(ggml_backend_t backend) {
              static_cast<unsigned long long>(counters.append_calls()), counters.layers().size(),
              static_cast<unsigned long long>(counters.graphs()));
     try {
-        const winnow_stats stats = instance->context.stats();
         if (counters.in_place_calls() > 0 && has_kv_config()) {
             log_line(
                 GGML_LOG_LEVEL_WARN,
@@ -225,7 +225,7 @@ void free_backend(ggml_backend_t backend) {
                 "not in a buffer of Winnow's (-nkvo), or is used in another way",
                 static_cast<unsigned long long>(counters.in_place_calls()));
         }
-        instance->registration.report.add(counters, stats);
+        instance->registration.report.add(counters, instance->context.figures());
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "no report: %s", error.what());
     }
@@ -266,10 +266,23 @@ constexpr ggml_backend_i backend_interface = [] {
 
 ggml_guid guid = {0x57, 0x69, 0x6e, 0x6e, 0x6f, 0x77, 0x4b, 0x56, 0x9d, 0x41, 0x3c, 0x8a, 0x20, 0x6b, 0x71, 0xe5};
 
+// Where the device of caches in place cannot reach them. With WINNOW_KV a cache that stays in place is left to
+// llama.cpp's CPU backend then, since Plugin::supports claims nothing.
+void expect_caches_within_reach(const Plugin& plugin) {
+    if (has_kv_config()) return;
+    if (!plugin.refusal_in_place().empty()) throw std::runtime_error(plugin.refusal_in_place());
+    if (plugin.does_copy())
+        log_line(GGML_LOG_LEVEL_WARN,
+                 "%s, which WINNOW_DEVICE names, does not reach the host's memory: the whole cache is copied at every "
+                 "call; with WINNOW_KV it lies in the memory of the device",
+                 plugin.device().name);
+}
+
 } // namespace
 
 ggml_backend_t make_backend(Registration& registration) {
     try {
+        expect_caches_within_reach(registration.plugin);
         auto instance = std::make_unique<Instance>(registration);
         auto* backend = new ggml_backend{
             .guid = &guid, .iface = backend_interface, .device = &registration.device, .context = instance.get()};

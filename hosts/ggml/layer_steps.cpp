@@ -202,7 +202,7 @@ void LayerSteps::run_attention(winnow_cache_step_desc step) {
     figures_.record_rows(step);
     run(step);
     if (!profile) return;
-    cache_.expect(cache_.api().finish(cache_.context().get()));
+    cache_.expect(cache_.context().finish());
     profile->add(step.layer, step.sequence);
 }
 

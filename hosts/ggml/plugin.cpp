@@ -1,12 +1,14 @@
 // Loading the Winnow backend and making contexts of it.
 #include "plugin.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "ggml_api.hpp"
 #include "threads.hpp"
@@ -26,32 +28,46 @@ void forward_log(void*, int32_t level, const char* text) {
 
 std::mutex probe_mutex;
 
-// A cache in place lies in the host's memory, so a GPU that cannot reach it is a poor default where there is a CPU
-// device: it would copy the cache at each call. NULL leaves the choice to WINNOW_DEVICE and to Winnow.
-const char* device_in_place(const winnow_api& api) {
-    const char* chosen = std::getenv("WINNOW_DEVICE");
+bool is_device_named() {
+    const char* named = std::getenv("WINNOW_DEVICE");
+    return named && *named;
+}
+
+bool reaches_host_memory(const winnow_device_info& info) {
+    return (info.capabilities & WINNOW_CAPABILITY_UNIFIED_MEMORY) != 0;
+}
+
+auto is_of_type(uint32_t type) {
+    return [type](const winnow_device_info& info) { return info.type == type; };
+}
+
+// Where to look for a device of caches in place, which lie in the host's memory: at what Winnow takes by itself (the
+// first GPU, else the first device), if that says that it reaches this memory; then at a CPU, and at all others.
+// Nowhere if the user has named one.
+std::vector<std::string> devices_in_place(const winnow_api& api) {
     uint32_t count = 0;
-    if ((chosen && *chosen) || api.device_count(&count, nullptr, 0) != WINNOW_OK) return nullptr;
-    std::optional<bool> copies; // the first GPU, which Winnow would take
-    bool has_cpu = false;
+    if (is_device_named() || api.device_count(&count, nullptr, 0) != WINNOW_OK) return {};
+    std::vector<winnow_device_info> infos(count);
     for (uint32_t i = 0; i < count; ++i) {
-        winnow_device_info info{};
-        info.struct_size = sizeof info;
-        if (api.device_info(i, &info, nullptr, 0) != WINNOW_OK) continue;
-        has_cpu = has_cpu || info.type == WINNOW_DEVICE_CPU;
-        if (info.type == WINNOW_DEVICE_GPU && !copies)
-            copies = (info.capabilities & WINNOW_CAPABILITY_UNIFIED_MEMORY) == 0;
+        infos[i].struct_size = sizeof infos[i];
+        if (api.device_info(i, &infos[i], nullptr, 0) != WINNOW_OK) return {};
     }
-    return has_cpu && copies.value_or(false) ? "cpu" : nullptr;
+    const auto gpu = std::find_if(infos.begin(), infos.end(), is_of_type(WINNOW_DEVICE_GPU));
+    std::vector<std::string> places;
+    if (count > 0 && reaches_host_memory(gpu != infos.end() ? *gpu : infos.front())) places.push_back("");
+    if (std::any_of(infos.begin(), infos.end(), is_of_type(WINNOW_DEVICE_CPU))) places.push_back("cpu");
+    for (uint32_t i = 0; i < count; ++i)
+        if (reaches_host_memory(infos[i])) places.push_back(std::to_string(i));
+    return places;
 }
 
 } // namespace
 
-Context::Context(const winnow_api& api, Purpose purpose)
+Context::Context(const winnow_api& api, Purpose purpose, const std::string& device)
     : api_(api), threads_(static_cast<int>(std::thread::hardware_concurrency())) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
-    desc.device = purpose == Purpose::virtual_caches ? nullptr : device_in_place(api);
+    desc.device = device.c_str();
     desc.log = forward_log;
     desc.log_level = WINNOW_LOG_INFO;
     if (have_team()) {
@@ -90,6 +106,16 @@ winnow_stats Context::stats() const {
     return stats;
 }
 
+ContextFigures Context::figures() const { return {info().name, stats(), waits_}; }
+
+int32_t Context::finish() {
+    const int32_t status = api_.finish(context_);
+    if (status != WINNOW_OK) return status; // another call would end what message() returns
+    const uint64_t launches = stats().kernel_launches;
+    if (std::exchange(launches_waited_for_, launches) != launches) ++waits_;
+    return WINNOW_OK;
+}
+
 Plugin::Plugin() {
     winnow_host_info host{};
     host.struct_size = sizeof host;
@@ -107,16 +133,36 @@ Plugin::Plugin() {
     if (status != WINNOW_OK) throw std::runtime_error(message);
     api_ = library.api;
     path_ = library.path;
-    probe_ = std::make_unique<Context>(*api_, Purpose::questions);
-    device_ = probe_->info();
+    open_device();
+}
+
+bool Plugin::take_device(const std::string& device) {
+    probe_ = std::make_unique<Context>(*api_, Purpose::questions, device);
+    device_ = probe_->info(); // of a context, which has tried
+    device_in_place_ = device;
+    return reaches_host_memory(device_);
+}
+
+void Plugin::open_device() {
+    const std::vector<std::string> places = devices_in_place(*api_);
+    const auto take = [this](const std::string& device) { return take_device(device); };
+    does_copy_ = std::none_of(places.begin(), places.end(), take) && !take_device("");
+    if (!does_copy_ || is_device_named()) return;
+    refusal_ = std::string("a cache in place lies in the host's memory, and no OpenCL device here reaches it: ") +
+               device_.name +
+               " would copy the whole cache at every call; set WINNOW_KV, so that the cache lies in the memory of the "
+               "device, or name the device by WINNOW_DEVICE, to have it copied, or install an OpenCL driver for the "
+               "CPU, as PoCL";
 }
 
 bool Plugin::supports(const winnow_sdpa_desc& desc) const {
+    if (!refusal_.empty()) return false;
     const std::lock_guard lock(probe_mutex);
     return api_->supports_sdpa(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
 }
 
 bool Plugin::supports(const winnow_kv_append_desc& desc) const {
+    if (!refusal_.empty()) return false;
     const std::lock_guard lock(probe_mutex);
     return api_->supports_kv_append(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
 }

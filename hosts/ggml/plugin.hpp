@@ -15,11 +15,19 @@ namespace winnow::ggml {
 // memory, virtual ones in the device's.
 enum class Purpose { questions, in_place, virtual_caches };
 
+// What a context did.
+struct ContextFigures {
+    std::string device;
+    winnow_stats stats{};
+    uint64_t waits = 0; // how often it was waited for, after it had launched something
+};
+
 // A Winnow context and the number of host threads it may use. Serialised by its owner.
 class Context {
 public:
     // Throws std::runtime_error with the reason.
-    Context(const winnow_api& api, Purpose purpose);
+    // `device` is as in winnow_context_desc.
+    Context(const winnow_api& api, Purpose purpose, const std::string& device = "");
     ~Context();
     Context(const Context&) = delete;
     Context& operator=(const Context&) = delete;
@@ -29,6 +37,9 @@ public:
     const char* message() const { return api_.context_message(context_); }
     winnow_device_info info() const;
     winnow_stats stats() const;
+    ContextFigures figures() const;
+    // Until all that was enqueued is complete; returns a status.
+    int32_t finish();
     int threads() const { return threads_; }
     void set_threads(int threads) { threads_ = threads; }
 
@@ -37,6 +48,8 @@ private:
     std::unique_ptr<Track> kernels_; // in the trace, if there is one
     winnow_context* context_ = nullptr;
     std::atomic<int> threads_;
+    uint64_t waits_ = 0;
+    uint64_t launches_waited_for_ = 0;
 };
 
 // The loaded backend and what the registration needs to know of it. One for the process; never unloaded, as ggml never
@@ -49,20 +62,31 @@ public:
 
     const winnow_api& api() const { return *api_; }
     const std::string& path() const { return path_; }
-    // Of caches in place.
+    // Of caches in place, and how a context is told of it.
     const winnow_device_info& device() const { return device_; }
+    const std::string& device_in_place() const { return device_in_place_; }
+    // Whether it cannot reach the host's memory, so that every call copies all that it is given.
+    bool does_copy() const { return does_copy_; }
+    // Why there is to be no cache in place; "" where it does not copy, or where the user has named it.
+    const std::string& refusal_in_place() const { return refusal_; }
 
-    // Whether the device would carry this out. May be called from any thread.
+    // Whether the device would carry this out, and is to. May be called from any thread.
     bool supports(const winnow_sdpa_desc& desc) const;
     bool supports(const winnow_kv_append_desc& desc) const;
     // Throws std::runtime_error where there can be no cache like this.
     CacheMeaning meaning_of(const winnow_cache_desc& desc) const;
 
 private:
+    void open_device();
+    bool take_device(const std::string& device); // whether it reaches the host's memory
+
     const winnow_api* api_ = nullptr;
     std::string path_;
     std::unique_ptr<Context> probe_; // answers supports
     winnow_device_info device_{};
+    std::string device_in_place_;
+    bool does_copy_ = false;
+    std::string refusal_;
 };
 
 } // namespace winnow::ggml

@@ -1,6 +1,7 @@
 // Counting calls and writing the file.
 #include "report.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -144,7 +145,8 @@ void Counters::add(const Counters& other) {
 Report::Report(const winnow_api& api, const winnow_device_info& device)
     : api_(api), device_(device), every_(interval()) {}
 
-void Report::add(const winnow_stats& stats) {
+void Report::add_locked(const ContextFigures& context) {
+    const winnow_stats& stats = context.stats;
     stats_.sdpa_calls += stats.sdpa_calls;
     stats_.kv_append_calls += stats.kv_append_calls;
     stats_.rows_appended += stats.rows_appended;
@@ -152,23 +154,35 @@ void Report::add(const winnow_stats& stats) {
     stats_.programs_built += stats.programs_built;
     stats_.programs_loaded += stats.programs_loaded;
     stats_.host_copies += stats.host_copies;
+    if (stats.kernel_launches == 0) return;
+    auto device = std::find_if(devices_.begin(), devices_.end(),
+                               [&](const DeviceCounts& each) { return each.name == context.device; });
+    if (device == devices_.end()) device = devices_.insert(device, {context.device});
+    device->kernel_launches += stats.kernel_launches;
+    device->host_copies += stats.host_copies;
+    device->waits += context.waits;
 }
 
 void Report::write() const {
     if (const std::string path = path_in("WINNOW_REPORT"); !path.empty()) write_file(path.c_str(), json_locked());
 }
 
-void Report::add(const Counters& counters, const winnow_stats& stats) {
+void Report::add(const Counters& counters, const ContextFigures& context) {
     const std::lock_guard lock(mutex_);
     counters_.add(counters);
-    add(stats);
+    add_locked(context);
     write();
 }
 
-void Report::add(const CacheFigures& figures, const winnow_stats& stats) {
+void Report::add(const CacheFigures& figures) {
     const std::lock_guard lock(mutex_);
     caches_.push_back(figures);
-    add(stats);
+    write();
+}
+
+void Report::add(const ContextFigures& context) {
+    const std::lock_guard lock(mutex_);
+    add_locked(context);
     write();
 }
 
@@ -199,6 +213,7 @@ void Report::reset() {
     const std::lock_guard lock(mutex_);
     counters_ = {};
     stats_ = {};
+    devices_.clear();
     caches_.clear();
     in_place_.clear();
 }
@@ -211,7 +226,7 @@ std::string Report::json() {
 std::string Report::json_locked() const {
     std::vector<CacheFigures> living;
     for (const auto& [buffer, its] : living_) living.insert(living.end(), its.caches.begin(), its.caches.end());
-    return to_json({ggml().version(), api_, device_, counters_, stats_, caches_, living, in_place_});
+    return to_json({ggml().version(), api_, device_, counters_, stats_, devices_, caches_, living, in_place_});
 }
 
 } // namespace winnow::ggml

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kv_figures.hpp"
+#include "plugin.hpp"
 #include "winnow.h"
 
 struct ggml_tensor;
@@ -55,6 +56,14 @@ private:
     std::map<std::string, LayerCounts, std::less<>> layers_;
 };
 
+// What was done on one device, by all contexts that it had.
+struct DeviceCounts {
+    std::string name;
+    uint64_t kernel_launches = 0;
+    uint64_t host_copies = 0;
+    uint64_t waits = 0;
+};
+
 // The sum over all instances that have ended, for the whole process.
 class Report {
 public:
@@ -63,9 +72,11 @@ public:
 
     // Adds what an instance did, and writes the report to the file named by the environment variable WINNOW_REPORT, if
     // set.
-    void add(const Counters& counters, const winnow_stats& stats);
-    // A virtual cache at its end, and what its context did.
-    void add(const CacheFigures& figures, const winnow_stats& stats);
+    void add(const Counters& counters, const ContextFigures& context);
+    // A virtual cache at its end.
+    void add(const CacheFigures& figures);
+    // What the context of virtual caches did.
+    void add(const ContextFigures& context);
     // Whether there is a file to write, and WINNOW_REPORT_EVERY seconds have gone by since a buffer's caches were set.
     bool is_due(int64_t buffer);
     // The virtual caches of a buffer that are in use, as they are now; none once they have ended.
@@ -79,7 +90,7 @@ public:
     std::string json();
 
 private:
-    void add(const winnow_stats& stats);
+    void add_locked(const ContextFigures& context);
     void write() const;
     std::string json_locked() const;
 
@@ -88,6 +99,7 @@ private:
     std::mutex mutex_;
     Counters counters_;
     winnow_stats stats_{};
+    std::vector<DeviceCounts> devices_; // that launched something
     std::vector<CacheFigures> caches_;
     struct Living {
         std::vector<CacheFigures> caches;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 namespace winnow::ggml {
 
@@ -89,6 +90,13 @@ Json json_of(const CacheFigures& figures) {
     return object;
 }
 
+Json json_of(const DeviceCounts& device) {
+    return {{"name", device.name},
+            {"kernel_launches", device.kernel_launches},
+            {"host_copies", device.host_copies},
+            {"waits", device.waits}};
+}
+
 Json json_of(const InPlaceCache& cache) {
     return {{"name", cache.name},           {"asked", cache.asked}, {"tensors", cache.tensors}, {"bytes", cache.bytes},
             {"operation", cache.operation}, {"node", cache.node},   {"reason", cache.reason}};
@@ -99,6 +107,11 @@ Json array_of(const std::vector<Each>& all) {
     Json array = Json::array();
     for (const Each& each : all) array.push_back(json_of(each));
     return array;
+}
+
+uint64_t waits_of(const std::vector<DeviceCounts>& devices) {
+    return std::accumulate(devices.begin(), devices.end(), uint64_t{0},
+                           [](uint64_t sum, const DeviceCounts& each) { return sum + each.waits; });
 }
 
 Json tensors_of(const Counters& counters) {
@@ -121,7 +134,7 @@ std::string asked_of(const std::vector<CacheFigures>& caches) {
 } // namespace
 
 std::string to_json(const ReportContents& contents) {
-    const auto& [ggml_version, api, device, counters, stats, caches, living, in_place] = contents;
+    const auto& [ggml_version, api, device, counters, stats, devices, caches, living, in_place] = contents;
     const Json report = {{"backend", api.backend_name},
                          {"backend_version", api.backend_version},
                          {"ggml_version", ggml_version},
@@ -141,6 +154,8 @@ std::string to_json(const ReportContents& contents) {
                          {"programs_built", stats.programs_built},
                          {"programs_loaded", stats.programs_loaded},
                          {"host_copies", stats.host_copies},
+                         {"waits", waits_of(devices)},
+                         {"devices", array_of(devices)},
                          {"tensors", tensors_of(counters)},
                          {"caches", array_of(caches)},
                          {"living", array_of(living)},

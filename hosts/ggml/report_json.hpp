@@ -15,6 +15,7 @@ struct ReportContents {
     const winnow_device_info& device;
     const Counters& counters;
     const winnow_stats& stats;
+    const std::vector<DeviceCounts>& devices;
     const std::vector<CacheFigures>& caches; // that ended
     const std::vector<CacheFigures>& living; // as they were last seen
     const std::vector<InPlaceCache>& in_place;

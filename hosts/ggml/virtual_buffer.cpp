@@ -89,14 +89,13 @@ VirtualBuffer::~VirtualBuffer() {
         report_.set_living(number_, {});
         if (in_place_) report_.add(*in_place_);
         if (context_) finish();
-        winnow_stats stats = context_ ? context_->stats() : winnow_stats{};
         for (const auto& cache : caches_) {
             const std::optional<CacheFigures> figures = cache->figures();
             if (!figures) continue;
             log_line(GGML_LOG_LEVEL_INFO, "%s", to_text(*figures).c_str());
-            report_.add(*figures, stats);
-            stats = {}; // of all of them together
+            report_.add(*figures);
         }
+        if (context_ && !caches_.empty()) report_.add(context_->figures());
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "no report of a cache: %s", error.what());
     }
@@ -220,7 +219,7 @@ void VirtualBuffer::end_graph(Counters& counters) {
 }
 
 void VirtualBuffer::finish() {
-    if (context_ && api_.finish(context_->get()) != WINNOW_OK) throw std::runtime_error(context_->message());
+    if (context_ && context_->finish() != WINNOW_OK) throw std::runtime_error(context_->message());
     for (const auto& cache : caches_) cache->release();
 }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "eval"))
 
 DEVICE = ("-dev", "Winnow")  # by which llama.cpp's programs take it
+DISCRETE = "pthread"  # the device that a layer makes a GPU with memory of its own, and no other of PoCL's
 LAYER_PREFIX = "cache_k_l"  # what llama.cpp calls the tensor of a layer's keys
 
 
@@ -45,13 +46,16 @@ def parser(description, *more):
     made.add_argument("--icd", help="folder of .icd files to use instead of the system's")
     made.add_argument("--icd-libraries", help="folders of that driver's libraries, separated by ':'")
     made.add_argument("--device", help="WINNOW_DEVICE; by default PoCL, or with --icd the first device")
+    made.add_argument("--layer", help="library of the layer by which a process has a GPU with memory of its own, too: "
+                      "no device is named then")
     return made
 
 
 class Host:
     """Runs a program of llama.cpp's."""
 
-    def __init__(self, options):
+    def __init__(self, options, takes_layer=True):
+        """takes_layer: whether it has the layer that the options name, if they do."""
         self.programs = options.llama_cpp
         self.plugin = options.plugin
         self.report_path = options.work / f"report-{os.getpid()}.json"
@@ -66,6 +70,9 @@ class Host:
             paths = [options.icd_libraries, os.environ.get("LD_LIBRARY_PATH")]
             self.drivers["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)
         device = options.device or (None if options.icd else "Portable Computing Language")
+        if options.layer and takes_layer:
+            device = None
+            self.drivers["OPENCL_LAYERS"] = options.layer
         if device:
             self.drivers["WINNOW_DEVICE"] = device
         if "WINNOW_BACKEND" in os.environ:
@@ -196,6 +203,21 @@ def expect_in_place(report, what="in place"):
 
 def expect_same_text(found, expected, what="text"):
     expect(found == expected, f"{what}: the texts differ\nin place: {expected}\nvirtual:  {found}")
+
+
+def is_discrete(device):
+    """Whether the name of a device is that of the GPU that a layer makes."""
+    return device.startswith(DISCRETE)
+
+
+def expect_device(options, report):
+    """Where the options name a layer, all virtual caches lay on its GPU and no other cache did."""
+    if not options.layer:
+        return
+    expect(not is_discrete(report["device"]), f"caches in place are on {report['device']}")
+    for cache in report["caches"]:
+        expect(is_discrete(cache["device"]), f"{cache['name']} is on {cache['device']}")
+    expect((report["host_copies"] > 0) == bool(report["caches"]), f"{report['host_copies']} copies: {report}")
 
 
 def expect_all_resident(cache):

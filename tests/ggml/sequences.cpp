@@ -88,6 +88,12 @@ public:
         length_[static_cast<size_t>(sequence)] = begin;
     }
 
+    // All sequences, and the memory that they had.
+    void clear() {
+        llama_memory_clear(memory_, true);
+        length_.assign(length_.size(), 0);
+    }
+
     // Its first positions; the others move down.
     void remove_front(int sequence, int count) {
         if (!llama_memory_seq_rm(memory_, sequence, 0, count)) throw std::runtime_error("seq_rm failed");
@@ -172,6 +178,20 @@ void reuse(llama_model *model) {
     session.decode({{0, part(200, 60)}});
     add(out, session.generate(0, 8));
     print("reuse", out);
+}
+
+// All memory is cleared, as llama-perplexity does between two texts.
+void clear(llama_model *model) {
+    Session session(model, 256, 2, false);
+    Tokens out;
+    session.decode({{0, part(0, 90)}, {1, part(300, 60)}});
+    add(out, session.generate(0, 6));
+    session.clear();
+    session.decode({{1, part(200, 70)}});
+    add(out, session.generate(1, 6));
+    session.decode({{0, part(400, 40)}});
+    add(out, session.generate(0, 6));
+    print("clear", out);
 }
 
 // Guesses of which one is right, as with a draft.
@@ -317,6 +337,7 @@ void run(const char *model_path, const char *text_path) {
     if (count < 600) throw std::runtime_error("the text is too short");
     text.resize(static_cast<size_t>(count));
     reuse(model.get());
+    clear(model.get());
     rollback(model.get());
     share(model.get(), "streams", false);
     share(model.get(), "unified", true);

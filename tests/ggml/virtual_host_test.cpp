@@ -1,7 +1,9 @@
 // What a host sees of virtual caches besides results, with ggml's own scheduler: the report and where it is written,
 // the log, states that are refused, and contexts that end as late as the process.
 //
-//   virtual_host_test <libwinnow_ggml.so> <folder for files>, with WINNOW_KV=winnow:residual=0
+//   virtual_host_test <libwinnow_ggml.so> <folder for files> [<beginning of the name of the caches' device>]
+//
+// with WINNOW_KV=winnow:residual=0.
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
@@ -28,6 +30,7 @@ using layer_host::size;
 using layer_host::tokens;
 
 std::filesystem::path folder;
+std::string device_name; // of virtual caches, or its beginning
 std::string logged;
 
 void log(enum ggml_log_level, const char *text, void *) { logged += text; }
@@ -199,6 +202,29 @@ void reports_the_fullest() {
     expect(cache.at("tokens_seen") == 11 * tokens && cache.at("steps") == 11, "counted twice: " + cache.dump());
 }
 
+// Of a cache that attended twice: the graphs, and nothing else.
+void counts_by_device() {
+    const auto counts_of = [] { // kernel launches, copies and waits
+        const nlohmann::json devices = layer_host::report().at("devices");
+        for (const auto &device : devices)
+            if (device.at("name").get<std::string>().find(device_name) == 0)
+                return std::vector<uint64_t>{device.at("kernel_launches"), device.at("host_copies"),
+                                             device.at("waits")};
+        throw std::runtime_error("nothing is counted on " + device_name + ": " + devices.dump());
+    };
+    use_once();
+    const auto before = counts_of();
+    {
+        Host host;
+        host.decode(0);
+        host.decode(tokens);
+    }
+    const auto after = counts_of();
+    expect(after[0] > before[0], "no launch is counted");
+    expect(after[2] == before[2] + 2, std::to_string(after[2] - before[2]) + " waits for two graphs");
+    expect((after[1] > before[1]) == !device_name.empty(), "copies: " + std::to_string(after[1] - before[1]));
+}
+
 // A bit of a record is another: whoever needs the state fails, until its cells are used again.
 void loses_a_state_only() {
     Host host;
@@ -238,7 +264,8 @@ std::unique_ptr<Host> late;
 
 int main(int count, char **arguments) {
     ggml_log_set(log, nullptr);
-    if (count != 3) return 2;
+    if (count != 3 && count != 4) return 2;
+    if (count == 4) device_name = arguments[3];
     folder = arguments[2];
     setenv("WINNOW_TRACE", (folder / "trace-%p.json").c_str(), 1);
     setenv("WINNOW_REPORT_EVERY", "1e-6", 1);
@@ -257,6 +284,7 @@ int main(int count, char **arguments) {
     run("a report into a pipe", writes_into_a_pipe);
     run("a warning of caches in place only", warns_of_caches_only);
     run("the report has the fullest", reports_the_fullest);
+    run("counts by device", counts_by_device);
     run("a damaged state", loses_a_state_only);
     run("the string that was asked for", names_the_string_that_was_asked_for);
     run("windows beside other caches", tells_windows_from_other_caches);

@@ -3,7 +3,8 @@ used again, sequences that are copied within a stream and into another, two cont
 sequences, parts of states and damaged ones, attention both ways.
 
 Without a budget all tokens are those that a cache in place gives, with recall, too, where all pages are hot; within one
-the budget is kept, and recall picks.
+the budget is kept, and recall picks. With a layer all that happens on a GPU with memory of its own, and nothing is
+recalled.
 """
 
 from pathlib import Path
@@ -12,9 +13,9 @@ import llama_cpp
 import random_models
 from llama_cpp import expect
 
-USES = ("reuse", "rollback", "streams", "unified", "contexts", "states", "shifted states", "broken states",
+USES = ("reuse", "clear", "rollback", "streams", "unified", "contexts", "states", "shifted states", "broken states",
         "damaged states", "both ways")
-CONTEXTS = 13  # of all uses together
+CONTEXTS = 14  # of all uses together
 SHARE = 8
 
 
@@ -26,6 +27,7 @@ def run(host, options, kv):
     expect(tuple(lines) == USES, f"the program's output is {out}")
     expect(("a sequence needs cell" in log) == bool(kv), f"the log is {log}")
     expect(("of the pages that were picked were not hot" in log) == ("recall=" in (kv or "")), f"the log is {log}")
+    llama_cpp.expect_device(options, report)
     return {use: tokens.split() for use, tokens in lines.items()}, report
 
 
@@ -37,7 +39,7 @@ def test():
     options.model = random_models.make("plain", options.work)
     expected, report = run(host, options, None)
     llama_cpp.expect_in_place(report)
-    for kv in ("none:k=f16,v=f16", llama_cpp.recall_of_all(options)):
+    for kv in ("none:k=f16,v=f16", *([] if options.layer else [llama_cpp.recall_of_all(options)])):
         found, report = run(host, options, kv)
         expect(len(report["caches"]) == CONTEXTS and report["sdpa_calls"] == 0, f"the caches are {report['caches']}")
         for use in USES:
@@ -47,11 +49,13 @@ def test():
     expect(len(report["caches"]) == CONTEXTS, f"the caches are {report['caches']}")
     for cache in report["caches"]:
         llama_cpp.expect_budget(cache, cache["cells"] // SHARE)
+    print(f"within an eighth: {[cache['evictions'] for cache in report['caches']]} evictions in {CONTEXTS} contexts")
+    if options.layer:
+        return
     recalled, report = run(host, options, llama_cpp.recall_of_few(options))
     expect(len(report["caches"]) == CONTEXTS, f"the caches are {report['caches']}")
     llama_cpp.expect_picks(report["caches"])
     expect(recalled != expected, "what was picked are all pages")
-    print(f"within an eighth: {[cache['evictions'] for cache in report['caches']]} evictions in {CONTEXTS} contexts")
 
 
 llama_cpp.main(test)

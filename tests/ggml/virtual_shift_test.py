@@ -1,6 +1,6 @@
 """Context shift with WINNOW_KV: half of a full context is dropped, and what comes after it moves up. Without a budget
 the text is the cache's in place, for families whose keys are rotated whole and in part (latent); within one there is a
-text, and the budget is kept, or pages are picked.
+text, and the budget is kept, or pages are picked. With a layer one family is shifted on a GPU with memory of its own.
 """
 
 import llama_cpp
@@ -17,6 +17,14 @@ BUDGET = 64
 UNLIMITED = "none:k=f16,v=f16"
 LIMITED = (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}")
 FAMILIES = ("plain", "latent", "hybrid", "uneven")
+
+
+def uses_of(options):
+    """{name: (model, a function that shifts its context)}"""
+    programs = [("llama-completion", complete)] + ([] if options.layer else [("llama-server", serve)])
+    families = FAMILIES[:1] if options.layer else FAMILIES
+    return {f"{family}, {name}": (random_models.make(family, options.work), use)
+            for name, use in programs for family in families}
 
 
 def complete(host, options, model, kv):
@@ -39,13 +47,12 @@ def test():
     options = llama_cpp.parser(__doc__, "text").parse_args()
     options.prose = options.text.read_text(encoding="utf-8")[START:]
     host = llama_cpp.Host(options)
-    uses = {f"{family}, {name}": (random_models.make(family, options.work), use)
-            for name, use in (("llama-completion", complete), ("llama-server", serve)) for family in FAMILIES}
-    for name, (model, use) in uses.items():
+    for name, (model, use) in uses_of(options).items():
         expected, report = use(host, options, model, None)
         llama_cpp.expect_in_place(report, name)
-        for kv in (UNLIMITED, llama_cpp.recall_of_all(options)):
+        for kv in (UNLIMITED, *([] if options.layer else [llama_cpp.recall_of_all(options)])):
             found, report = use(host, options, model, kv)
+            llama_cpp.expect_device(options, report)
             for cache in llama_cpp.virtual_caches(report):
                 expect(cache["tokens_seen"] > cache["cells"], f"{name}: the cells were enough without a shift: {cache}")
             print(f"{name}, {kv}: {found}")
@@ -56,6 +63,9 @@ def test():
             expect(len(found) >= TOKENS, f"{name}, {kv}: the text is too short: {found}")
             for cache in llama_cpp.virtual_caches(report):
                 llama_cpp.expect_budget(cache, BUDGET)
+            llama_cpp.expect_device(options, report)
+        if options.layer:
+            continue
         found, report = use(host, options, model, llama_cpp.recall_of_few(options))
         print(f"{name}, few pages: {found}")
         expect(len(found) >= TOKENS, f"{name}, few pages: the text is too short: {found}")

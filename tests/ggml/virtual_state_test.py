@@ -1,6 +1,7 @@
 """States with WINNOW_KV: what was saved of a cache goes into another, and attention goes on over it. Without a budget
 everything that llama.cpp's programs do with states gives the text of the cache in place; within one it gives a text,
-and the budget is kept. A damaged slot file of llama-server's fails that slot, until the server clears it.
+and the budget is kept. A damaged slot file of llama-server's fails that slot, until the server clears it. With a layer
+llama-completion's states come from a GPU with memory of its own, and go there.
 """
 
 import llama_cpp
@@ -144,12 +145,34 @@ def expect_recalled(name, reports):
     expect(sum(cache["misses"] for cache in caches) > 0, f"{name}: no page came from the cold tier: {caches}")
 
 
+def expect_evictions(what, reports):
+    evictions = sum(cache["evictions"] for report in reports for cache in report["caches"])
+    expect(evictions > 0, f"{what}: nothing was evicted: {reports}")
+
+
+def test_on_layer(host, options):
+    expected, _ = prompt_cache(host, options, None)
+    for kv in (UNLIMITED, LIMITED[1]):
+        found, reports = prompt_cache(host, options, kv)
+        print(f"prompt cache, {kv}: {found}")
+        expect_restored(kv, reports)
+        for report in reports:
+            llama_cpp.expect_device(options, report)
+        if kv == UNLIMITED:
+            llama_cpp.expect_same_text(found, expected, kv)
+        else:
+            expect_evictions(kv, reports)
+
+
 def test():
     options = llama_cpp.parser(__doc__, "text").parse_args()
     options.prose = options.text.read_text(encoding="utf-8")
     options.model = random_models.make("plain", options.work)
     options.slot_files = {}  # of a configuration: tokens, bytes
     host = llama_cpp.Host(options)
+    if options.layer:
+        test_on_layer(host, options)
+        return
     for name, use in USES.items():
         expected, reports = use(host, options, None)
         for report in reports:
@@ -172,8 +195,7 @@ def test():
             for report in reports:
                 for cache in report["caches"]:
                     expect(max(cache["resident_of_layers"]) <= BUDGET * cache["kv_heads"], f"{name}, {kv}: {cache}")
-            evictions = sum(cache["evictions"] for report in reports for cache in report["caches"])
-            expect(evictions > 0, f"{name}, {kv}: nothing was evicted: {reports}")
+            expect_evictions(f"{name}, {kv}", reports)
     expect_one_size(options.slot_files)
     survive_damage(host, options, LIMITED[1])
 

@@ -73,6 +73,26 @@ TEST_F(opencl_copies, tensors_in_host_memory_are_copied_there_and_back) {
     EXPECT_EQ(state_->host_copies, 2u);
 }
 
+// As the inputs of an attention do.
+TEST_F(opencl_copies, what_a_launch_needs_goes_over_in_one_copy) {
+    std::vector<uint32_t> first{1, 2}, second{3, 4}, third{5, 6}, output(2, 0);
+    {
+        Operation operation(*state_);
+        for (std::vector<uint32_t>* unused : {&first, &second})
+            operation.bind(tensor(bytes(*unused), 1, 2, 8), Access::read);
+        const Bound in = operation.bind(tensor(bytes(third), 1, 2, 8), Access::read);
+        const Bound out = operation.bind(tensor(bytes(output), 1, 2, 8), Access::write);
+        operation.launch(*kernel_, Params{in.offset, out.offset}, {in.memory, out.memory}, Grid{.groups = {2, 1, 1}});
+        operation.complete(false);
+    }
+    state_->finish();
+    EXPECT_EQ(output, (std::vector<uint32_t>{10, 12}));
+    EXPECT_EQ(state_->host_copies, 2u);
+    state_->transfers.stand_apart();
+    twice(tensor(bytes(first), 1, 2, 8), tensor(bytes(output), 1, 2, 8), Access::read_write, 2);
+    EXPECT_EQ(state_->host_copies, 5u) << "one there for each input, and one back";
+}
+
 TEST_F(opencl_copies, what_lies_between_the_rows_of_an_output_survives) {
     std::vector<uint32_t> input{1, 2, 3, 4, 5, 6};
     std::vector<uint32_t> output(6, 77);
