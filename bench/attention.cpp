@@ -25,6 +25,11 @@ std::vector<AttentionSizes> sizes_of(const Options& options, uint32_t k_type, ui
     return all;
 }
 
+std::string label_of(const AttentionSizes& sizes) {
+    return type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
+           " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len);
+}
+
 winnow_cache_desc layer_of(const AttentionSizes& sizes, const std::string& config, int64_t context) {
     winnow_cache_desc desc{};
     desc.struct_size = sizeof desc;

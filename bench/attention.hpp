@@ -17,6 +17,8 @@ struct AttentionSizes {
 
 // One for each head size, group and number of keys of the options, in this order: a query token with those formats.
 std::vector<AttentionSizes> sizes_of(const Options& options, uint32_t k_type, uint32_t v_type);
+// "q8_0:turbo3 G=4 D=128 keys=2048"
+std::string label_of(const AttentionSizes& sizes);
 
 // A cache of one layer and one sequence for such queries; `config` outlives it, and kv_len says nothing of it.
 winnow_cache_desc layer_of(const AttentionSizes& sizes, const std::string& config, int64_t context);

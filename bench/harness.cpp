@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <limits>
 #include <new>
 #include <numeric>
@@ -346,6 +347,14 @@ Quartiles quartiles(std::vector<double> values) {
 
 std::string with_spread(const Quartiles& values, int digits) {
     return fixed(values.middle, digits) + " (" + fixed((values.high - values.low) / 2, digits) + ")";
+}
+
+std::string today() {
+    const std::time_t now = std::time(nullptr);
+    char text[16];
+    std::tm local{};
+    std::strftime(text, sizeof text, "%Y-%m-%d", localtime_r(&now, &local));
+    return text;
 }
 
 void print_row(const std::vector<std::string>& cells, int width) {

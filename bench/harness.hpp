@@ -124,6 +124,9 @@ struct Quartiles {
 Quartiles quartiles(std::vector<double> values);
 std::string with_spread(const Quartiles& values, int digits); // "1.23 (0.04)": the middle and half of high - low
 
+// Today, as 2026-11-29.
+std::string today();
+
 // One line to stdout, columns of a width after a first one of 38.
 void print_row(const std::vector<std::string>& cells, int width = 12);
 std::string fixed(double value, int digits);

@@ -10,20 +10,11 @@
 
 #include "compare.hpp"
 #include "harness.hpp"
+#include "json_file.hpp"
 #include "tune.hpp"
 
 namespace winnow::bench {
 namespace {
-
-nlohmann::json read_report(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) throw std::runtime_error("cannot read " + path);
-    try {
-        return nlohmann::json::parse(file);
-    } catch (const nlohmann::json::exception& error) {
-        throw std::runtime_error(path + " is not JSON: " + error.what());
-    }
-}
 
 using Bench = nlohmann::json (*)(const Options&, Backend&);
 
@@ -99,8 +90,8 @@ int run(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     if (*type && !*v_type) options.v_type = options.type;
 
-    const nlohmann::json before = old_file.empty() ? nlohmann::json() : read_report(old_file); // sooner than measuring
-    const nlohmann::json report = from_file.empty() ? measure_all(options, repeats) : read_report(from_file);
+    const nlohmann::json before = old_file.empty() ? nlohmann::json() : read_json(old_file); // sooner than measuring
+    const nlohmann::json report = from_file.empty() ? measure_all(options, repeats) : read_json(from_file);
     if (!json_file.empty()) {
         std::ofstream file(json_file);
         file << report.dump(2) << "\n";

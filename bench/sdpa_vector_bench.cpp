@@ -42,9 +42,7 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
     const auto cell = [&](std::optional<size_t> turn) { return turn ? fixed(times(turn), 2) : std::string("-"); };
     const double bytes = static_cast<double>(problem.k().size() + problem.v().size());
     const double scores_cost = seconds[1] / seconds[0] - 1;
-    print_row({type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
-                   " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len),
-               fixed(seconds[0] * 1e3, 3), fixed(bytes / seconds[0] / 1e9, 1),
+    print_row({label_of(sizes), fixed(seconds[0] * 1e3, 3), fixed(bytes / seconds[0] / 1e9, 1),
                read_turn ? fixed(times(read_turn) * 100, 1) : "-", cell(ggml_turn), cell(f16_turn),
                cell(dequantized_turn), fixed(scores_cost * 100, 1)});
     nlohmann::json row{{"variant", problem.variant()},

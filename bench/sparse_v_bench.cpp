@@ -141,10 +141,8 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
         std::snprintf(threshold, sizeof threshold, "%g", static_cast<double>(thresholds[i]));
         char error_text[16];
         std::snprintf(error_text, sizeof error_text, "%.1e", error);
-        print_row({type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
-                       " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len),
-                   threshold, fixed(effective, 0), fixed(share * 100, 1), fixed(seconds[0] / seconds[i], 2),
-                   error_text});
+        print_row({label_of(sizes), threshold, fixed(effective, 0), fixed(share * 100, 1),
+                   fixed(seconds[0] / seconds[i], 2), error_text});
         rows.push_back({{"k_type", type_name(sizes.k_type)},
                         {"v_type", type_name(sizes.v_type)},
                         {"group", sizes.group},
