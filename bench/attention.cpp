@@ -16,12 +16,21 @@ winnow_cache_step_desc step_of_layer_0() {
 
 } // namespace
 
-std::vector<AttentionSizes> sizes_of(const Options& options, uint32_t k_type, uint32_t v_type) {
+std::vector<AttentionSizes> sizes_of(const Options& options, const Formats& formats) {
     std::vector<AttentionSizes> all;
     for (const int64_t head_size : options.head_sizes)
         for (const int64_t group : options.groups)
             for (const int64_t keys : options.key_counts)
-                all.push_back({options.kv_heads, group, 1, keys, head_size, k_type, v_type});
+                all.push_back({options.kv_heads, group, 1, keys, head_size, formats.k, formats.v});
+    return all;
+}
+
+std::vector<AttentionSizes> all_sizes_of(const Options& options) {
+    std::vector<AttentionSizes> all;
+    for (const Formats& formats : options.formats) {
+        const std::vector<AttentionSizes> sizes = sizes_of(options, formats);
+        all.insert(all.end(), sizes.begin(), sizes.end());
+    }
     return all;
 }
 

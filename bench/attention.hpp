@@ -16,7 +16,8 @@ struct AttentionSizes {
 };
 
 // One for each head size, group and number of keys of the options, in this order: a query token with those formats.
-std::vector<AttentionSizes> sizes_of(const Options& options, uint32_t k_type, uint32_t v_type);
+std::vector<AttentionSizes> sizes_of(const Options& options, const Formats& formats = {});
+std::vector<AttentionSizes> all_sizes_of(const Options& options); // with each pair of formats of the options
 // "q8_0:turbo3 G=4 D=128 keys=2048"
 std::string label_of(const AttentionSizes& sizes);
 
@@ -74,19 +75,6 @@ private:
     AttentionSizes sizes_;
     Memory q_, kv_, out_;
     winnow_cache* cache_ = nullptr;
-};
-
-// Reads all bytes of some memory with a plain kernel on the same device: the limit for everything that has to read
-// them.
-class ReadLimit {
-public:
-    ReadLimit(const winnow_device_info& device, const std::vector<const Memory*>& memory);
-    ~ReadLimit();
-    void run();
-
-private:
-    struct State;
-    std::unique_ptr<State> state_;
 };
 
 // ggml's flash attention on the CPU, for the same problem. reads() is false where ggml has no such formats or

@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "attention.hpp"
+#include "limits.hpp"
+#include "plain_device.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -22,8 +24,9 @@ struct Row {
 
 nlohmann::json bench_growth(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
+    const std::unique_ptr<PlainDevice> device = PlainDevice::of(options, backend.info());
     print_row({"growth: a query token, one layer", "us", "MiB", "cold MiB", "x f16"});
-    for (const AttentionSizes& sizes : sizes_of(options, WINNOW_TYPE_F16, WINNOW_TYPE_F16)) {
+    for (const AttentionSizes& sizes : sizes_of(options)) {
         Attention full(backend, sizes);
         const uint64_t full_bytes = full.k().size() + full.v().size();
         std::vector<Row> kinds{{"f16", full_bytes, 0}};
@@ -35,8 +38,8 @@ nlohmann::json bench_growth(const Options& options, Backend& backend) {
             turns.emplace_back([&] { ggml->run(); });
         }
         std::optional<ReadLimit> limit;
-        if (!options.host_threads) { // of lent threads the plain read would have one only
-            limit.emplace(backend.info(), std::vector<const Memory*>{&full.k(), &full.v()});
+        if (device) {
+            limit.emplace(*device, std::vector<const Memory*>{&full.k(), &full.v()});
             kinds.push_back({"plain read of f16", full_bytes, 0, "read_seconds"});
             turns.emplace_back([&] { limit->run(); });
         }

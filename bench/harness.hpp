@@ -16,13 +16,16 @@
 
 namespace winnow::bench {
 
+struct Formats {
+    uint32_t k = WINNOW_TYPE_F16, v = WINNOW_TYPE_F16;
+};
+
 struct Options {
-    std::string backend;             // a name or path for winnow_library_open
-    std::string device;              // winnow_context_desc.device
-    std::string variants;            // winnow_context_desc.variants
-    std::string filter;              // of the benchmarks' names
-    uint32_t type = WINNOW_TYPE_F16; // of K
-    uint32_t v_type = WINNOW_TYPE_F16;
+    std::string backend;  // a name or path for winnow_library_open
+    std::string device;   // winnow_context_desc.device
+    std::string variants; // winnow_context_desc.variants
+    std::string filter;   // of the benchmarks' names
+    std::vector<Formats> formats{{}};
     std::vector<int64_t> groups{1, 4, 8};
     std::vector<int64_t> head_sizes{64, 128};
     std::vector<int64_t> key_counts{512, 2048, 8192, 32768};
@@ -35,6 +38,8 @@ struct Options {
 // PoCL's devices that compute in the calling thread, for contexts on the host's threads: before OpenCL is first used.
 void offer_host_threads(uint32_t threads);
 bool can_lend_threads(); // whether this program can have such
+// Runs task(i) for each i below `threads` in a thread of its own, those that are lent; throws what was thrown first.
+void on_threads(uint32_t threads, const std::function<void(uint32_t)>& task);
 
 // A context of a backend. Throws std::runtime_error with the backend's message, here and below.
 class Backend {
@@ -45,6 +50,7 @@ public:
     Backend& operator=(const Backend&) = delete;
 
     const winnow_device_info& info() const { return info_; }
+    const char* version() const { return library_.api->backend_version; }
     // What it has logged so far, but for debugging; warnings went to stderr, too.
     std::vector<std::string> messages() const;
     std::string variant(const winnow_sdpa_desc& desc);

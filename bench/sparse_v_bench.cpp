@@ -163,7 +163,7 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
 nlohmann::json bench_sparse_v(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
     print_row({"sparse_v: one query token, peaked", "threshold", "eff. keys", "skipped %", "x thresh. 0", "error"});
-    for (const AttentionSizes& sizes : sizes_of(options, options.type, options.v_type))
+    for (const AttentionSizes& sizes : all_sizes_of(options))
         for (const nlohmann::json& row : measure(options, backend, sizes)) rows.push_back(row);
     return rows;
 }
