@@ -55,17 +55,17 @@ private:
     winnow_sdpa_desc desc_{};
 };
 
-// A cache of one layer and one sequence that has seen as many tokens as there are keys, which is all of its context. A
-// query attends without a token that comes, so that the cache stays as it is.
+// A cache of one sequence that has seen as many tokens as there are keys, which is all of its context. A query attends
+// in each layer without a token that comes, so that the cache stays as it is.
 class FilledCache {
 public:
     FilledCache(Backend& backend, const std::string& config, const AttentionSizes& sizes,
-                const std::vector<uint8_t>& codebooks = {});
+                const std::vector<uint8_t>& codebooks = {}, int64_t layers = 1);
     ~FilledCache();
     FilledCache(const FilledCache&) = delete;
     FilledCache& operator=(const FilledCache&) = delete;
 
-    void attend();
+    void attend(int64_t layer = 0);
     winnow_cache_stats stats() { return backend_.stats(cache_); }
 
 private:
@@ -73,6 +73,7 @@ private:
 
     Backend& backend_;
     AttentionSizes sizes_;
+    int64_t layers_;
     Memory q_, kv_, out_;
     winnow_cache* cache_ = nullptr;
 };

@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array sizes_of_rows = {"head_size", "group",   "keys",   "kv_heads",
-                                      "tokens",    "context", "budget", "threshold"};
+constexpr std::array sizes_of_rows = {"head_size", "group",  "keys",      "kv_heads", "tokens",
+                                      "context",   "budget", "threshold", "layers"};
 constexpr std::array limits = {"read_seconds",       "memcpy_seconds",      "ggml_seconds", "memory_seconds",
                                "arithmetic_seconds", "empty_launch_seconds"}; // of the machine, and the peer
 constexpr double least_change = 0.03, of_single_runs = 0.10;

@@ -30,6 +30,7 @@ struct Options {
     std::vector<int64_t> head_sizes{64, 128};
     std::vector<int64_t> key_counts{512, 2048, 8192, 32768};
     int64_t kv_heads = 8;
+    int64_t layers = 32;       // of a model, where their memory matters
     double seconds = 1.0;      // for each row of a table
     uint32_t threads = 2;      // of ggml
     bool host_threads = false; // the backend computes on the same threads; these options have to outlive it

@@ -130,6 +130,11 @@ void add_options(CLI::App& app, Options& options, Choices& choices) {
     app.add_option("--head-sizes", options.head_sizes, "head sizes")->delimiter(',');
     app.add_option("--keys", options.key_counts, "numbers of keys of the decode step")->delimiter(',');
     app.add_option("--kv-heads", options.kv_heads, "KV heads of the decode step")->check(CLI::PositiveNumber);
+    app.add_option("--layers", options.layers,
+                   "layers through which each turn of growth goes, so that caches of the processor hold what they hold "
+                   "with a model; fewer where these would have more than 1 GiB of f16, one at least")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     app.add_option("--seconds", options.seconds, "time for each row")->check(CLI::PositiveNumber);
     app.add_option("--threads", options.threads, "threads of ggml")->check(CLI::PositiveNumber);
     app.add_flag("--host-threads", options.host_threads,

@@ -75,6 +75,9 @@ def main():
                f"the report names both devices, and their platform once: {report['device']}, {report['platform']}")
         expect(report["options"]["variants"] == ["", "kernel=prefill"] and text.count("device: ") == 4, "they are told")
 
+        report, _ = measured("--device", POCL, "--filter", "growth", "--layers", 3)
+        expect({row["layers"] for row in report["growth"]} == {3}, "growth goes through the layers of a model")
+
         report, _ = measured("--backend", "reference", "--filter", "sdpa_vector")
         expect("read_seconds" not in report["sdpa_vector"][0], "without OpenCL there are no limits")
         done = run("--device", POCL, "--filter", "sdpa_vector", "--host-threads", threads=2)
