@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t chunk = 32; // tokens that are handed over at once
 
-winnow_cache_step_desc step_of_layer_0() {
+winnow_cache_step_desc no_step() {
     winnow_cache_step_desc desc{};
     desc.struct_size = sizeof desc;
     return desc;
@@ -16,13 +16,27 @@ winnow_cache_step_desc step_of_layer_0() {
 
 } // namespace
 
-std::vector<AttentionSizes> sizes_of(const Options& options, uint32_t k_type, uint32_t v_type) {
+std::vector<AttentionSizes> sizes_of(const Options& options, const Formats& formats) {
     std::vector<AttentionSizes> all;
     for (const int64_t head_size : options.head_sizes)
         for (const int64_t group : options.groups)
             for (const int64_t keys : options.key_counts)
-                all.push_back({options.kv_heads, group, 1, keys, head_size, k_type, v_type});
+                all.push_back({options.kv_heads, group, 1, keys, head_size, formats.k, formats.v});
     return all;
+}
+
+std::vector<AttentionSizes> all_sizes_of(const Options& options) {
+    std::vector<AttentionSizes> all;
+    for (const Formats& formats : options.formats) {
+        const std::vector<AttentionSizes> sizes = sizes_of(options, formats);
+        all.insert(all.end(), sizes.begin(), sizes.end());
+    }
+    return all;
+}
+
+std::string label_of(const AttentionSizes& sizes) {
+    return type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
+           " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len);
 }
 
 winnow_cache_desc layer_of(const AttentionSizes& sizes, const std::string& config, int64_t context) {
@@ -78,11 +92,13 @@ void Attention::run_dequantized_first(Attention& dense) {
 }
 
 FilledCache::FilledCache(Backend& backend, const std::string& config, const AttentionSizes& sizes,
-                         const std::vector<uint8_t>& codebooks)
-    : backend_(backend), sizes_(sizes), q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size),
+                         const std::vector<uint8_t>& codebooks, int64_t layers)
+    : backend_(backend), sizes_(sizes), layers_(layers),
+      q_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size),
       kv_(backend, WINNOW_TYPE_F32, sizes.kv_heads * chunk * sizes.head_size),
       out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size) {
     winnow_cache_desc desc = layer_of(sizes, config, sizes.kv_len);
+    desc.layers = layers;
     desc.codebooks = codebooks.data();
     desc.codebooks_size = codebooks.size();
     cache_ = backend.make_cache(desc);
@@ -92,18 +108,19 @@ FilledCache::FilledCache(Backend& backend, const std::string& config, const Atte
 FilledCache::~FilledCache() { backend_.destroy(cache_); }
 
 void FilledCache::append(int64_t tokens) {
-    winnow_cache_step_desc desc = step_of_layer_0();
+    winnow_cache_step_desc desc = no_step();
     const winnow_tensor kv = kv_.tensor(1, sizes_.kv_heads, tokens, sizes_.head_size);
     desc.k = desc.v = &kv;
-    backend_.run(cache_, desc);
+    for (desc.layer = 0; desc.layer < layers_; ++desc.layer) backend_.run(cache_, desc);
 }
 
-void FilledCache::attend() {
-    winnow_cache_step_desc desc = step_of_layer_0();
+void FilledCache::attend(int64_t layer) {
+    winnow_cache_step_desc desc = no_step();
     const winnow_tensor q = q_.tensor(1, sizes_.q_heads(), 1, sizes_.head_size);
     const winnow_tensor out = out_.tensor(1, sizes_.q_heads(), 1, sizes_.head_size);
     desc.q = &q;
     desc.out = &out;
+    desc.layer = layer;
     backend_.run(cache_, desc);
 }
 

@@ -16,7 +16,10 @@ struct AttentionSizes {
 };
 
 // One for each head size, group and number of keys of the options, in this order: a query token with those formats.
-std::vector<AttentionSizes> sizes_of(const Options& options, uint32_t k_type, uint32_t v_type);
+std::vector<AttentionSizes> sizes_of(const Options& options, const Formats& formats = {});
+std::vector<AttentionSizes> all_sizes_of(const Options& options); // with each pair of formats of the options
+// "q8_0:turbo3 G=4 D=128 keys=2048"
+std::string label_of(const AttentionSizes& sizes);
 
 // A cache of one layer and one sequence for such queries; `config` outlives it, and kv_len says nothing of it.
 winnow_cache_desc layer_of(const AttentionSizes& sizes, const std::string& config, int64_t context);
@@ -52,17 +55,17 @@ private:
     winnow_sdpa_desc desc_{};
 };
 
-// A cache of one layer and one sequence that has seen as many tokens as there are keys, which is all of its context. A
-// query attends without a token that comes, so that the cache stays as it is.
+// A cache of one sequence that has seen as many tokens as there are keys, which is all of its context. A query attends
+// in each layer without a token that comes, so that the cache stays as it is.
 class FilledCache {
 public:
     FilledCache(Backend& backend, const std::string& config, const AttentionSizes& sizes,
-                const std::vector<uint8_t>& codebooks = {});
+                const std::vector<uint8_t>& codebooks = {}, int64_t layers = 1);
     ~FilledCache();
     FilledCache(const FilledCache&) = delete;
     FilledCache& operator=(const FilledCache&) = delete;
 
-    void attend();
+    void attend(int64_t layer = 0);
     winnow_cache_stats stats() { return backend_.stats(cache_); }
 
 private:
@@ -70,21 +73,9 @@ private:
 
     Backend& backend_;
     AttentionSizes sizes_;
+    int64_t layers_;
     Memory q_, kv_, out_;
     winnow_cache* cache_ = nullptr;
-};
-
-// Reads all bytes of some memory with a plain kernel on the same device: the limit for everything that has to read
-// them.
-class ReadLimit {
-public:
-    ReadLimit(const winnow_device_info& device, const std::vector<const Memory*>& memory);
-    ~ReadLimit();
-    void run();
-
-private:
-    struct State;
-    std::unique_ptr<State> state_;
 };
 
 // ggml's flash attention on the CPU, for the same problem. reads() is false where ggml has no such formats or

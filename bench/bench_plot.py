@@ -39,6 +39,11 @@ def has_cache(row):
     return row["cache"] == "f16" or row["cache"].startswith("winnow")
 
 
+def which(row):
+    """Of several devices or variants that one report has."""
+    return "".join(f", {row[key]}" for key in ("device", "variants") if key in row)
+
+
 def grown(layers):
     """(label, value of a row, whether a row has it) of a model with so many such layers."""
     return ((f"attention of a token, {layers} layers (ms)", lambda row: time_of(row) * layers * 1e3, bool),
@@ -69,7 +74,7 @@ def draw_growth(rows, layers):
     for line, shape in zip(panels, shapes):
         own = [row for row in rows if shape_of(row) == shape]
         for panel, (label, value, has) in zip(line, grown(layers)):
-            lines(panel, own, lambda row: row["cache"], value, has)
+            lines(panel, own, lambda row: row["cache"] + which(row), value, has)
             lengths(panel, own)
             panel.set_yscale("log")
             panel.set_title(f"{label}; {shape[1]} query heads to a KV head of {shape[0]}", fontsize=9)
@@ -86,7 +91,7 @@ def draw_attention(rows, _):
         for panel, key, factor, label in zip(line, ("fraction_of_bandwidth", "times_ggml"), (100, 1),
                                              ("% of what a plain read reaches", "times ggml's speed")):
             own = [row for row in of_size if key in row]
-            lines(panel, own, lambda row: f"{row['k_type']}/{row['v_type']}, {row['group']} to a KV head",
+            lines(panel, own, lambda row: f"{row['k_type']}/{row['v_type']}, {row['group']} to a KV head" + which(row),
                   lambda row, key=key, factor=factor: row[key] * factor)
             if not own:  # lent threads have no plain read, and ggml not every format
                 panel.text(.5, .5, "not measured", ha="center", transform=panel.transAxes)
@@ -112,8 +117,8 @@ def table(rows, layers):
         for label, value, has in grown(layers):
             print(f"\n| {label}, G={shape[1]}, D={shape[0]} | {' | '.join(map(str, keys))} |")
             print(f"|---|{'---|' * len(keys)}")
-            for kind in dict.fromkeys(row["cache"] for row in own if has(row)):
-                of_kind = {row["keys"]: value(row) for row in own if row["cache"] == kind}
+            for kind in dict.fromkeys(row["cache"] + which(row) for row in own if has(row)):
+                of_kind = {row["keys"]: value(row) for row in own if row["cache"] + which(row) == kind}
                 print(f"| {kind} | {' | '.join(three_digits(of_kind[each]) for each in keys)} |")
 
 

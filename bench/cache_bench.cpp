@@ -233,7 +233,7 @@ nlohmann::json bench_cache(const Options& options, Backend& backend) {
     print_row({"cache: a decode step at 1/4 of a context", "us", "x full", "attend", "import. %", "evict %",
                "segments %", "plain %", "worst step", "rounds"},
               width);
-    for (const AttentionSizes& sizes : sizes_of(options, WINNOW_TYPE_F16, WINNOW_TYPE_F16)) {
+    for (const AttentionSizes& sizes : sizes_of(options)) {
         Attention full(backend, sizes);
         for (const Policy& policy : policies) rows.push_back(measure(options, backend, policy, sizes, full));
     }

@@ -15,9 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array sizes_of_rows = {"head_size", "group",   "keys",   "kv_heads",
-                                      "tokens",    "context", "budget", "threshold"};
-constexpr std::array limits = {"read_seconds", "memcpy_seconds", "ggml_seconds"}; // of the machine, and the peer
+constexpr std::array sizes_of_rows = {"head_size", "group",  "keys",      "kv_heads", "tokens",
+                                      "context",   "budget", "threshold", "layers"};
+constexpr std::array limits = {"read_seconds",       "memcpy_seconds",      "ggml_seconds", "memory_seconds",
+                               "arithmetic_seconds", "empty_launch_seconds"}; // of the machine, and the peer
 constexpr double least_change = 0.03, of_single_runs = 0.10;
 
 // The times of one figure, one of each repeat.
@@ -68,6 +69,17 @@ json value_of(const json& report, const char* key) {
     return report.is_object() && report.contains(key) ? report.at(key) : json();
 }
 
+// What is another one, but no reason not to compare.
+std::string differences(const json& before, const json& after) {
+    std::string text;
+    for (const char* key : {"driver", "platform_version", "winnow"}) {
+        const json its = value_of(before, key), others = value_of(after, key);
+        if (its.is_null() || others.is_null() || its == others) continue; // an older report does not tell
+        text += std::string("another ") + key + ": before " + its.dump() + ", now " + others.dump() + "\n";
+    }
+    return text;
+}
+
 bool is_limit(const std::string& name) {
     return std::any_of(limits.begin(), limits.end(), [&](const char* limit) { return name.ends_with(limit); });
 }
@@ -114,7 +126,7 @@ std::string changes(const json& before, const json& after) {
         if (!now.contains(name)) missing += "only before: " + name + "\n";
     if (!machine.empty()) text += "limits of the machine, which changed, too:\n" + machine;
     if (!text.empty()) text = " before, us    now, us  change, %  noise, %\n" + text;
-    return text + missing + std::to_string(changed) + " of " + std::to_string(compared) +
+    return differences(before, after) + text + missing + std::to_string(changed) + " of " + std::to_string(compared) +
            " figures changed beyond their noise\n";
 }
 

@@ -65,6 +65,15 @@ def main():
         text = told(quiet, report((1.00e-4, 1.01e-4)))
         expect(text.count("only before: ") == 2, text)
 
+        text = told(quiet | {"driver": "1", "winnow": "0.4"}, quiet | {"driver": "2", "winnow": "0.4", "date": "now"})
+        expect('another driver: before "1", now "2"\n' in text and "winnow" not in text and "0 of 5" in text, text)
+        expect("another" not in told(quiet | {"driver": "1"}, quiet), "an older report does not tell")
+        with_scores = [quiet | {"repeats": [run | {"sdpa_vector": [row | {"scores_seconds": seconds}
+                                                                  for row in run["sdpa_vector"]]}
+                                            for run in quiet["repeats"]]} for seconds in (1.1e-4, 1.3e-4)]
+        text = told(*with_scores)
+        expect("2 of 7" in text and text.count("scores_seconds") == 2, f"handing out scores is a figure: {text}")
+
         for before, words in ((report((1e-4,), device="another"), 'another device: "another" and "made up"'),
                               (report((1e-4,)) | {"options": {"threads": 1}},
                                'another options: {"threads":1} and null'),

@@ -1,70 +1,123 @@
-// How the cost of a token grows with those before it: a query of decoding over a full cache and under budgets, one
-// layer, beside ggml and a plain read of the f16 cache, and the bytes that each keeps in memory. The context is as long
-// as there are keys, so that a budget of a share grows with it and one of 1024 tokens does not. Times are the shortest
-// of turns; the query stays the same, so that under recall no page comes after the first.
+// How the cost of a token grows with those before it: a query of decoding over a full cache and under budgets, beside
+// ggml and a plain read of the f16 cache, and the bytes that each keeps in memory. The context is as long as there are
+// keys, so that a budget of a share grows with it and one of 1024 tokens does not.
+//
+// A turn goes through all layers of a model, one after another, so that a layer is not found where the processor keeps
+// it if the model would not find it there; figures are of one of them. As many layers take part as have 1 GiB of K and
+// V in f16, one at least: the longer the context, the fewer it takes to be beyond any cache of a processor. The query
+// stays the same, so that under recall no page comes after the first.
+#include <algorithm>
 #include <array>
-#include <optional>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <numeric>
 
 #include "attention.hpp"
+#include "limits.hpp"
+#include "plain_device.hpp"
 
 namespace winnow::bench {
 namespace {
 
 constexpr std::array configs = {"winnow", "winnow:budget=1/4", "winnow:budget=1024", "winnow:budget=1/16,recall=host"};
+constexpr uint64_t most_bytes = uint64_t{1} << 30; // of all layers in f16
 
 struct Row {
     std::string cache;
-    uint64_t bytes, cold_bytes;
+    uint64_t bytes, cold_bytes;   // of a layer
     const char* time = "seconds"; // what a report calls its time
 };
+
+// What takes a turn: a query in each layer, of each of which the shortest time counts.
+class Kind {
+public:
+    Kind(Row row, int64_t layers, std::function<void(int64_t)> attend)
+        : row_(std::move(row)), attend_(std::move(attend)),
+          shortest_(static_cast<size_t>(layers), std::numeric_limits<double>::infinity()) {}
+    void run() {
+        for (size_t layer = 0; layer < shortest_.size(); ++layer) {
+            const auto begin = std::chrono::steady_clock::now();
+            attend_(static_cast<int64_t>(layer));
+            const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+            shortest_[layer] = std::min(shortest_[layer], time.count());
+        }
+    }
+    const Row& row() const { return row_; }
+    double seconds() const { // of a layer
+        return std::accumulate(shortest_.begin(), shortest_.end(), 0.0) / static_cast<double>(shortest_.size());
+    }
+
+private:
+    Row row_;
+    std::function<void(int64_t)> attend_;
+    std::vector<double> shortest_;
+};
+
+int64_t layers_of(const Options& options, const AttentionSizes& sizes) {
+    const uint64_t bytes = 2 * 2 * static_cast<uint64_t>(sizes.kv_heads * sizes.kv_len * sizes.head_size);
+    return std::clamp<int64_t>(static_cast<int64_t>(most_bytes / bytes), 1, options.layers);
+}
+
+void measure(const Options& options, Backend& backend, const PlainDevice* device, const AttentionSizes& sizes,
+             nlohmann::json& rows) {
+    const int64_t layers = layers_of(options, sizes);
+    std::vector<std::unique_ptr<Attention>> full;
+    std::vector<std::unique_ptr<GgmlAttention>> ggml;
+    std::vector<std::unique_ptr<ReadLimit>> read;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const Attention& its = *full.emplace_back(std::make_unique<Attention>(backend, sizes));
+        if (GgmlAttention::reads(sizes.k_type, sizes.v_type))
+            ggml.push_back(std::make_unique<GgmlAttention>(its, false, options.threads));
+        if (device != nullptr)
+            read.push_back(std::make_unique<ReadLimit>(*device, std::vector<const Memory*>{&its.k(), &its.v()}));
+    }
+    const uint64_t full_bytes = full[0]->k().size() + full[0]->v().size();
+    std::vector<Kind> kinds;
+    const auto add = [&](Row row, auto& all) {
+        kinds.emplace_back(std::move(row), layers, [&all](int64_t layer) { all[static_cast<size_t>(layer)]->run(); });
+    };
+    add({"f16", full_bytes, 0}, full);
+    if (!ggml.empty()) add({"ggml f16", full_bytes, 0, "ggml_seconds"}, ggml);
+    if (!read.empty()) add({"plain read of f16", full_bytes, 0, "read_seconds"}, read);
+    std::vector<std::unique_ptr<FilledCache>> caches;
+    for (const char* config : configs) {
+        FilledCache& cache =
+            *caches.emplace_back(std::make_unique<FilledCache>(backend, config, sizes, std::vector<uint8_t>{}, layers));
+        const winnow_cache_stats stats = cache.stats();
+        const auto of_layer = static_cast<uint64_t>(layers);
+        kinds.emplace_back(Row{config, stats.bytes / of_layer, stats.cold_bytes / of_layer}, layers,
+                           [&cache](int64_t layer) { cache.attend(layer); });
+    }
+    std::vector<std::function<void()>> turns;
+    for (Kind& kind : kinds) turns.emplace_back([&kind] { kind.run(); });
+    take_turns(turns, options.seconds);
+    for (const Kind& kind : kinds) {
+        const auto& [cache, bytes, cold_bytes, time] = kind.row();
+        const auto mib = [](uint64_t size) { return fixed(static_cast<double>(size) / (1 << 20), 2); };
+        print_row({cache + " G=" + std::to_string(sizes.group) + " D=" + std::to_string(sizes.head_size) + " " +
+                       std::to_string(sizes.kv_len),
+                   fixed(kind.seconds() * 1e6, 1), mib(bytes), cold_bytes > 0 ? mib(cold_bytes) : "-",
+                   fixed(kinds[0].seconds() / kind.seconds(), 2), std::to_string(layers)});
+        rows.push_back({{"cache", cache},
+                        {"kv_heads", sizes.kv_heads},
+                        {"group", sizes.group},
+                        {"head_size", sizes.head_size},
+                        {"keys", sizes.kv_len},
+                        {"layers", layers},
+                        {time, kind.seconds()},
+                        {"bytes", bytes},
+                        {"cold_bytes", cold_bytes}});
+    }
+}
 
 } // namespace
 
 nlohmann::json bench_growth(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
-    print_row({"growth: a query token, one layer", "us", "MiB", "cold MiB", "x f16"});
-    for (const AttentionSizes& sizes : sizes_of(options, WINNOW_TYPE_F16, WINNOW_TYPE_F16)) {
-        Attention full(backend, sizes);
-        const uint64_t full_bytes = full.k().size() + full.v().size();
-        std::vector<Row> kinds{{"f16", full_bytes, 0}};
-        std::vector<std::function<void()>> turns{[&] { full.run(); }};
-        std::optional<GgmlAttention> ggml;
-        if (GgmlAttention::reads(sizes.k_type, sizes.v_type)) {
-            ggml.emplace(full, false, options.threads);
-            kinds.push_back({"ggml f16", full_bytes, 0, "ggml_seconds"});
-            turns.emplace_back([&] { ggml->run(); });
-        }
-        std::optional<ReadLimit> limit;
-        if (!options.host_threads) { // of lent threads the plain read would have one only
-            limit.emplace(backend.info(), std::vector<const Memory*>{&full.k(), &full.v()});
-            kinds.push_back({"plain read of f16", full_bytes, 0, "read_seconds"});
-            turns.emplace_back([&] { limit->run(); });
-        }
-        std::vector<std::unique_ptr<FilledCache>> caches;
-        for (const char* config : configs) {
-            FilledCache& cache = *caches.emplace_back(std::make_unique<FilledCache>(backend, config, sizes));
-            const winnow_cache_stats stats = cache.stats();
-            kinds.push_back({config, stats.bytes, stats.cold_bytes});
-            turns.emplace_back([&cache] { cache.attend(); });
-        }
-        const std::vector<double> seconds = take_turns(turns, options.seconds);
-        for (size_t i = 0; i < kinds.size(); ++i) {
-            const auto& [cache, bytes, cold_bytes, time] = kinds[i];
-            const auto mib = [](uint64_t size) { return fixed(static_cast<double>(size) / (1 << 20), 2); };
-            print_row({cache + " G=" + std::to_string(sizes.group) + " D=" + std::to_string(sizes.head_size) + " " +
-                           std::to_string(sizes.kv_len),
-                       fixed(seconds[i] * 1e6, 1), mib(bytes), cold_bytes > 0 ? mib(cold_bytes) : "-",
-                       fixed(seconds[0] / seconds[i], 2)});
-            rows.push_back({{"cache", cache},
-                            {"kv_heads", sizes.kv_heads},
-                            {"group", sizes.group},
-                            {"head_size", sizes.head_size},
-                            {"keys", sizes.kv_len},
-                            {time, seconds[i]},
-                            {"bytes", bytes},
-                            {"cold_bytes", cold_bytes}});
-        }
-    }
+    const std::unique_ptr<PlainDevice> device = PlainDevice::of(options, backend.info());
+    print_row({"growth: a query token, one of layers", "us", "MiB", "cold MiB", "x f16", "layers"});
+    for (const AttentionSizes& sizes : sizes_of(options)) measure(options, backend, device.get(), sizes, rows);
     return rows;
 }
 

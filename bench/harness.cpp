@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <exception>
 #include <limits>
 #include <new>
 #include <numeric>
@@ -81,6 +83,24 @@ void offer_host_threads(uint32_t threads) {
     std::string devices;
     for (uint32_t i = 0; i < threads; ++i) devices += "basic ";
     setenv("POCL_DEVICES", (devices + "pthread").c_str(), 0);
+}
+
+void on_threads(uint32_t threads, const std::function<void(uint32_t)>& task) {
+    std::exception_ptr failure;
+    std::mutex mutex;
+    const auto run = [&](uint32_t i) {
+        try {
+            task(i);
+        } catch (...) {
+            const std::lock_guard lock(mutex);
+            if (!failure) failure = std::current_exception();
+        }
+    };
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(static_cast <int>(threads)) schedule(static, 1)
+#endif
+    for (uint32_t i = 0; i < threads; ++i) run(i);
+    if (failure) std::rethrow_exception(failure);
 }
 
 bool can_lend_threads() {
@@ -346,6 +366,14 @@ Quartiles quartiles(std::vector<double> values) {
 
 std::string with_spread(const Quartiles& values, int digits) {
     return fixed(values.middle, digits) + " (" + fixed((values.high - values.low) / 2, digits) + ")";
+}
+
+std::string today() {
+    const std::time_t now = std::time(nullptr);
+    char text[16];
+    std::tm local{};
+    std::strftime(text, sizeof text, "%Y-%m-%d", localtime_r(&now, &local));
+    return text;
 }
 
 void print_row(const std::vector<std::string>& cells, int width) {

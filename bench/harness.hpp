@@ -16,17 +16,21 @@
 
 namespace winnow::bench {
 
+struct Formats {
+    uint32_t k = WINNOW_TYPE_F16, v = WINNOW_TYPE_F16;
+};
+
 struct Options {
-    std::string backend;             // a name or path for winnow_library_open
-    std::string device;              // winnow_context_desc.device
-    std::string variants;            // winnow_context_desc.variants
-    std::string filter;              // of the benchmarks' names
-    uint32_t type = WINNOW_TYPE_F16; // of K
-    uint32_t v_type = WINNOW_TYPE_F16;
+    std::string backend;  // a name or path for winnow_library_open
+    std::string device;   // winnow_context_desc.device
+    std::string variants; // winnow_context_desc.variants
+    std::string filter;   // of the benchmarks' names
+    std::vector<Formats> formats{{}};
     std::vector<int64_t> groups{1, 4, 8};
     std::vector<int64_t> head_sizes{64, 128};
     std::vector<int64_t> key_counts{512, 2048, 8192, 32768};
     int64_t kv_heads = 8;
+    int64_t layers = 32;       // of a model, where their memory matters
     double seconds = 1.0;      // for each row of a table
     uint32_t threads = 2;      // of ggml
     bool host_threads = false; // the backend computes on the same threads; these options have to outlive it
@@ -35,6 +39,8 @@ struct Options {
 // PoCL's devices that compute in the calling thread, for contexts on the host's threads: before OpenCL is first used.
 void offer_host_threads(uint32_t threads);
 bool can_lend_threads(); // whether this program can have such
+// Runs task(i) for each i below `threads` in a thread of its own, those that are lent; throws what was thrown first.
+void on_threads(uint32_t threads, const std::function<void(uint32_t)>& task);
 
 // A context of a backend. Throws std::runtime_error with the backend's message, here and below.
 class Backend {
@@ -45,6 +51,7 @@ public:
     Backend& operator=(const Backend&) = delete;
 
     const winnow_device_info& info() const { return info_; }
+    const char* version() const { return library_.api->backend_version; }
     // What it has logged so far, but for debugging; warnings went to stderr, too.
     std::vector<std::string> messages() const;
     std::string variant(const winnow_sdpa_desc& desc);
@@ -123,6 +130,9 @@ struct Quartiles {
 };
 Quartiles quartiles(std::vector<double> values);
 std::string with_spread(const Quartiles& values, int digits); // "1.23 (0.04)": the middle and half of high - low
+
+// Today, as 2026-11-29.
+std::string today();
 
 // One line to stdout, columns of a width after a first one of 38.
 void print_row(const std::vector<std::string>& cells, int width = 12);

@@ -2,6 +2,7 @@
 // operations on rows (kv_requantize, kv_dequantize, hadamard), against copying the larger side.
 #include <cstring>
 #include <memory>
+#include <set>
 
 #include "harness.hpp"
 
@@ -84,17 +85,29 @@ void bench_formats(const Options& options, Backend& backend, int64_t tokens, nlo
     }
 }
 
+// Head sizes with the formats of K.
+std::vector<std::pair<int64_t, uint32_t>> shapes_of(const Options& options) {
+    std::set<uint32_t> types;
+    for (const Formats& formats : options.formats) types.insert(formats.k);
+    std::vector<std::pair<int64_t, uint32_t>> shapes;
+    for (const int64_t head_size : options.head_sizes)
+        for (const uint32_t type : types) shapes.emplace_back(head_size, type);
+    return shapes;
+}
+
 void bench_copy(const Options& options, Backend& backend, nlohmann::json& rows) {
-    for (const int64_t head_size : options.head_sizes) {
+    for (const auto& [head_size, type] : shapes_of(options)) {
         for (const int64_t tokens : {int64_t{1}, int64_t{512}}) {
-            Append append(backend, options.type, options.kv_heads, head_size, tokens);
+            Append append(backend, type, options.kv_heads, head_size, tokens);
             const std::vector<double> seconds =
                 take_turns({[&] { append.run(); }, [&] { append.copy(); }}, options.seconds);
-            print_row({title(options.type, head_size, tokens), fixed(seconds[0] * 1e6, 1),
+            print_row({title(type, head_size, tokens), fixed(seconds[0] * 1e6, 1),
                        fixed(static_cast<double>(append.bytes()) / seconds[0] / 1e9, 2),
                        fixed(seconds[1] / seconds[0], 2)});
-            rows.push_back({{"head_size", head_size},
+            rows.push_back({{"operation", "kv_append"},
+                            {"head_size", head_size},
                             {"tokens", tokens},
+                            {"type", type_name(type)},
                             {"seconds", seconds[0]},
                             {"memcpy_seconds", seconds[1]}});
         }

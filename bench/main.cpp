@@ -1,5 +1,6 @@
 // winnow-bench: how fast a backend's operations are, as ratios to the limits of the machine and to ggml, taken in one
 // run.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -10,20 +11,12 @@
 
 #include "compare.hpp"
 #include "harness.hpp"
+#include "json_file.hpp"
+#include "plain_device.hpp"
 #include "tune.hpp"
 
 namespace winnow::bench {
 namespace {
-
-nlohmann::json read_report(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) throw std::runtime_error("cannot read " + path);
-    try {
-        return nlohmann::json::parse(file);
-    } catch (const nlohmann::json::exception& error) {
-        throw std::runtime_error(path + " is not JSON: " + error.what());
-    }
-}
 
 using Bench = nlohmann::json (*)(const Options&, Backend&);
 
@@ -47,20 +40,78 @@ std::vector<std::pair<const char*, Bench>> chosen(const std::string& filter) {
     return found;
 }
 
-nlohmann::json measure_all(const Options& options, int repeats) {
-    const std::vector<std::pair<const char*, Bench>> benches = chosen(options.filter);
+// What is measured one after another: rows say which it was, where there are several.
+struct Choices {
+    std::vector<std::string> devices{""}, variants{""};
+    std::vector<uint32_t> types{WINNOW_TYPE_F16}, v_types; // no v_types: those of K
+};
+
+// Pairs of K's and V's, one by one; one of either goes with each of the other.
+std::vector<Formats> formats_of(const Choices& choices) {
+    const std::vector<uint32_t>&k = choices.types, &v = choices.v_types.empty() ? choices.types : choices.v_types;
+    if (k.size() != v.size() && k.size() != 1 && v.size() != 1)
+        throw std::runtime_error("--v-type: given are " + std::to_string(v.size()) + " formats, expected one, or " +
+                                 std::to_string(k.size()) + " as of --type");
+    std::vector<Formats> formats;
+    for (size_t i = 0; i < std::max(k.size(), v.size()); ++i)
+        formats.push_back({k[k.size() == 1 ? 0 : i], v[v.size() == 1 ? 0 : i]});
+    return formats;
+}
+
+std::string platform_version(const Options& options, const Backend& backend) {
+    const std::unique_ptr<PlainDevice> device = PlainDevice::of(options, backend.info());
+    return device ? device->platform_version() : "";
+}
+
+// Adds to `all` a text that it does not end with yet, for devices that are measured one after another.
+void join(nlohmann::json& all, const std::string& text) {
+    std::string joined = all.is_string() ? all.get<std::string>() : "";
+    const std::string before = "; " + joined + "; ";
+    if (before.find("; " + text + "; ") != std::string::npos) return;
+    all = joined.empty() ? text : joined + "; " + text;
+}
+
+// Adds the rows of one device and its variants to each run of the report.
+void measure(const Options& options, const std::vector<std::pair<const char*, Bench>>& benches,
+             const nlohmann::json& which, std::vector<nlohmann::json>& runs, nlohmann::json& report) {
     Backend backend(options);
-    std::printf("device: %s (%s), kernel shape %s\n", backend.info().name, backend.info().platform,
-                backend.info().kernel_shape);
-    std::vector<nlohmann::json> runs(static_cast<size_t>(repeats), nlohmann::json::object());
+    const winnow_device_info& device = backend.info();
+    std::printf("device: %s (%s), kernel shape %s%s%s\n", device.name, device.platform, device.kernel_shape,
+                options.variants.empty() ? "" : ", variants ", options.variants.c_str());
+    join(report["device"], device.name);
+    join(report["platform"], device.platform);
+    join(report["driver"], device.driver_version);
+    join(report["platform_version"], platform_version(options, backend));
+    join(report["winnow"], backend.version());
     for (nlohmann::json& run : runs)
-        for (const auto& [name, bench] : benches) run[name] = bench(options, backend);
-    const nlohmann::json what{{"kv_heads", options.kv_heads},
-                              {"threads", options.threads},
-                              {"host_threads", options.host_threads},
-                              {"variants", options.variants}}; // what rows do not tell
-    nlohmann::json report{{"device", backend.info().name}, {"platform", backend.info().platform}, {"options", what}};
-    report["log"] = backend.messages(); // such as that of a tuning file
+        for (const auto& [name, bench] : benches)
+            for (nlohmann::json& row : bench(options, backend)) {
+                for (const auto& [key, value] : which.items()) row[key] = key == "device" ? device.name : value;
+                run[name].push_back(std::move(row));
+            }
+    for (const std::string& message : backend.messages()) report["log"].push_back(message); // as of a tuning file
+}
+
+nlohmann::json measure_all(const Options& common, const Choices& choices, int repeats) {
+    const std::vector<std::pair<const char*, Bench>> benches = chosen(common.filter);
+    std::vector<nlohmann::json> runs(static_cast<size_t>(repeats), nlohmann::json::object());
+    const nlohmann::json variants =
+        choices.variants.size() == 1 ? nlohmann::json(choices.variants.front()) : nlohmann::json(choices.variants);
+    const nlohmann::json what{{"kv_heads", common.kv_heads},
+                              {"threads", common.threads},
+                              {"host_threads", common.host_threads},
+                              {"variants", variants}}; // what rows do not tell
+    nlohmann::json report{{"date", today()}, {"options", what}, {"log", nlohmann::json::array()}};
+    for (const std::string& device : choices.devices)
+        for (const std::string& variant : choices.variants) {
+            Options options = common;
+            options.device = device;
+            options.variants = variant;
+            nlohmann::json which = nlohmann::json::object();
+            if (choices.devices.size() > 1) which["device"] = nullptr; // by its name
+            if (choices.variants.size() > 1) which["variants"] = variant.empty() ? "chosen" : variant;
+            measure(options, benches, which, runs, report);
+        }
     if (repeats == 1)
         report.update(runs.front());
     else
@@ -68,28 +119,43 @@ nlohmann::json measure_all(const Options& options, int repeats) {
     return report;
 }
 
-int run(int argc, char** argv) {
-    Options options;
-    std::string json_file, old_file, from_file;
-    int repeats = 1;
-    CLI::App app(
-        "Measures the operations of a Winnow backend. Times are the shortest of many; what is compared takes turns.");
+void add_options(CLI::App& app, Options& options, Choices& choices) {
     app.add_option("--backend", options.backend, "name or path of the backend (default: opencl)");
-    app.add_option("--device", options.device, "device, as for winnow_context_desc");
-    app.add_option("--variants", options.variants, "forced kernel variants, see docs/variants.md");
+    app.add_option("--device", choices.devices, "device, as for winnow_context_desc; several: one after another");
+    app.add_option("--variants", choices.variants,
+                   "forced kernel variants, see docs/variants.md; several: one after another, of which \"\" forces "
+                   "none");
     app.add_option("--filter", options.filter, "only benchmarks whose name contains this");
     app.add_option("--groups", options.groups, "query heads per KV head")->delimiter(',');
     app.add_option("--head-sizes", options.head_sizes, "head sizes")->delimiter(',');
     app.add_option("--keys", options.key_counts, "numbers of keys of the decode step")->delimiter(',');
     app.add_option("--kv-heads", options.kv_heads, "KV heads of the decode step")->check(CLI::PositiveNumber);
+    app.add_option("--layers", options.layers,
+                   "layers through which each turn of growth goes, so that caches of the processor hold what they hold "
+                   "with a model; fewer where these would have more than 1 GiB of f16, one at least")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     app.add_option("--seconds", options.seconds, "time for each row")->check(CLI::PositiveNumber);
     app.add_option("--threads", options.threads, "threads of ggml")->check(CLI::PositiveNumber);
     app.add_flag("--host-threads", options.host_threads,
                  "lend the backend the threads that ggml uses, as the plugin for llama.cpp does");
     const CLI::CheckedTransformer formats(storage_formats());
-    auto* type = app.add_option("--type", options.type, "storage format of K, and of V unless --v-type says otherwise")
-                     ->transform(formats);
-    const auto* v_type = app.add_option("--v-type", options.v_type, "storage format of V")->transform(formats);
+    app.add_option("--type", choices.types, "storage formats of K, and of V unless --v-type says otherwise")
+        ->delimiter(',')
+        ->transform(formats);
+    app.add_option("--v-type", choices.v_types, "storage formats of V: one of each of --type, or one with all of them")
+        ->delimiter(',')
+        ->transform(formats);
+}
+
+int run(int argc, char** argv) {
+    Options options;
+    Choices choices;
+    std::string json_file, old_file, from_file;
+    int repeats = 1;
+    CLI::App app(
+        "Measures the operations of a Winnow backend. Times are the shortest of many; what is compared takes turns.");
+    add_options(app, options, choices);
     app.add_option("--json", json_file, "file for the results");
     app.add_option("--repeat", repeats, "measures all so many times, which tells how much figures differ by themselves")
         ->check(CLI::Range(1, 1000));
@@ -97,10 +163,10 @@ int run(int argc, char** argv) {
         app.add_option("--compare", old_file, "an older file of --json: tells which times changed beyond their noise");
     app.add_option("--from", from_file, "a file of --json to compare, instead of measuring")->needs(compare);
     CLI11_PARSE(app, argc, argv);
-    if (*type && !*v_type) options.v_type = options.type;
+    options.formats = formats_of(choices);
 
-    const nlohmann::json before = old_file.empty() ? nlohmann::json() : read_report(old_file); // sooner than measuring
-    const nlohmann::json report = from_file.empty() ? measure_all(options, repeats) : read_report(from_file);
+    const nlohmann::json before = old_file.empty() ? nlohmann::json() : read_json(old_file); // sooner than measuring
+    const nlohmann::json report = from_file.empty() ? measure_all(options, choices, repeats) : read_json(from_file);
     if (!json_file.empty()) {
         std::ofstream file(json_file);
         file << report.dump(2) << "\n";

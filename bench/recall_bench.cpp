@@ -9,7 +9,7 @@ namespace winnow::bench {
 
 nlohmann::json bench_recall(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
-    for (const AttentionSizes& sizes : sizes_of(options, WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3)) {
+    for (const AttentionSizes& sizes : sizes_of(options, {WINNOW_TYPE_TURBO4, WINNOW_TYPE_TURBO3})) {
         const std::vector<uint8_t> codebooks = made_codebooks(1, sizes.kv_heads, sizes.head_size);
         FilledCache whole(backend, "winnow", sizes), signs(backend, "winnow:budget=1/16,recall=host", sizes),
             codes(backend, "winnow:budget=1/16,recall=host,signature=codes", sizes, codebooks);

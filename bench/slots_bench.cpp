@@ -108,6 +108,8 @@ void measure(const Options& options, Backend& backend, const AttentionSizes& siz
                    time > 0 ? fixed(static_cast<double>(each.bytes) / time / 1e9, 2) : "-",
                    time > 0 ? fixed(seconds[2] / time, 2) : "-"}); // a difference may be less than the noise
         rows.push_back({{"operation", each.name},
+                        {"k_type", type_name(sizes.k_type)},
+                        {"v_type", type_name(sizes.v_type)},
                         {"head_size", sizes.head_size},
                         {"group", sizes.group},
                         {"tokens", sizes.kv_len},
@@ -121,13 +123,13 @@ void measure(const Options& options, Backend& backend, const AttentionSizes& siz
 
 nlohmann::json bench_slots(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
-    for (const int64_t head_size : options.head_sizes)
-        for (const int64_t keys : options.key_counts) {
-            print_row({"slots: D=" + std::to_string(head_size), "us", "GB/s", "x memcpy"});
-            measure(options, backend,
-                    {options.kv_heads, options.groups.front(), chunk, keys, head_size, options.type, options.v_type},
-                    rows);
-        }
+    for (const auto& [k, v] : options.formats)
+        for (const int64_t head_size : options.head_sizes)
+            for (const int64_t keys : options.key_counts) {
+                print_row({"slots: " + type_names(k, v) + " D=" + std::to_string(head_size), "us", "GB/s", "x memcpy"});
+                measure(options, backend, {options.kv_heads, options.groups.front(), chunk, keys, head_size, k, v},
+                        rows);
+            }
     return rows;
 }
 

@@ -141,10 +141,8 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
         std::snprintf(threshold, sizeof threshold, "%g", static_cast<double>(thresholds[i]));
         char error_text[16];
         std::snprintf(error_text, sizeof error_text, "%.1e", error);
-        print_row({type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
-                       " D=" + std::to_string(sizes.head_size) + " keys=" + std::to_string(sizes.kv_len),
-                   threshold, fixed(effective, 0), fixed(share * 100, 1), fixed(seconds[0] / seconds[i], 2),
-                   error_text});
+        print_row({label_of(sizes), threshold, fixed(effective, 0), fixed(share * 100, 1),
+                   fixed(seconds[0] / seconds[i], 2), error_text});
         rows.push_back({{"k_type", type_name(sizes.k_type)},
                         {"v_type", type_name(sizes.v_type)},
                         {"group", sizes.group},
@@ -165,7 +163,7 @@ nlohmann::json measure(const Options& options, Backend& backend, const Attention
 nlohmann::json bench_sparse_v(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
     print_row({"sparse_v: one query token, peaked", "threshold", "eff. keys", "skipped %", "x thresh. 0", "error"});
-    for (const AttentionSizes& sizes : sizes_of(options, options.type, options.v_type))
+    for (const AttentionSizes& sizes : all_sizes_of(options))
         for (const nlohmann::json& row : measure(options, backend, sizes)) rows.push_back(row);
     return rows;
 }

@@ -86,7 +86,7 @@ nlohmann::json bench_steps(const Options& options, Backend& backend) {
     print_row({"steps: all of " + std::to_string(layers) + " layers", "median, us", "longest, us", "more, %",
                "passes at once"},
               width);
-    for (const AttentionSizes& sizes : sizes_of(options, WINNOW_TYPE_F16, WINNOW_TYPE_F16)) {
+    for (const AttentionSizes& sizes : sizes_of(options)) {
         const std::string quarter = "budget=" + std::to_string(sizes.kv_len / 4);
         for (const std::string& config : {"window:" + quarter, "winnow:" + quarter, decay(sizes.kv_len)}) {
             Steps steps(backend, sizes, config);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -20,6 +19,7 @@
 #include <CLI/CLI.hpp>
 
 #include "attention.hpp"
+#include "json_file.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -126,8 +126,7 @@ std::vector<Gain> measure(const Options& options, const std::string& chosen, con
     std::vector<std::vector<Quartiles>> logarithms(values.size());
     std::vector<size_t> counts;
     for (const AttentionSizes& sizes : cases()) {
-        progress.next(name + ": " + type_names(sizes.k_type, sizes.v_type) + " G=" + std::to_string(sizes.group) +
-                      " keys=" + std::to_string(sizes.kv_len));
+        progress.next(name + ": " + label_of(sizes));
         std::vector<std::unique_ptr<Attention>> problems;
         std::vector<Turn> turns;
         for (const std::unique_ptr<Backend>& backend : backends) {
@@ -176,14 +175,6 @@ std::filesystem::path default_file() {
     throw std::runtime_error("tune: neither XDG_CONFIG_HOME nor HOME is an absolute path; --out says where to write");
 }
 
-std::string today() {
-    const std::time_t now = std::time(nullptr);
-    char text[16];
-    std::tm local{};
-    std::strftime(text, sizeof text, "%Y-%m-%d", localtime_r(&now, &local));
-    return text;
-}
-
 bool is_of(const nlohmann::json& entry, const winnow_device_info& device) {
     return entry.at("device") == device.name && entry.at("platform") == device.platform &&
            entry.at("driver") == device.driver_version;
@@ -195,9 +186,7 @@ nlohmann::json others_in(const std::filesystem::path& file, const std::vector<Wa
     std::error_code failed;
     if (!std::filesystem::exists(file, failed)) return others;
     try {
-        std::ifstream stream(file);
-        if (!stream) throw std::runtime_error("cannot be read");
-        const nlohmann::json before = nlohmann::json::parse(stream);
+        const nlohmann::json before = read_json(file);
         if (before.at("winnow_tuning") != 1) throw std::runtime_error("of another version");
         for (const nlohmann::json& entry : before.at("devices"))
             if (std::none_of(ways.begin(), ways.end(), [&](const Way& way) { return is_of(entry, way.device); }))

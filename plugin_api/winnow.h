@@ -149,8 +149,9 @@ typedef struct winnow_launch {
     const char *kernel; /* its name, zero terminated and valid during the call only */
     uint64_t begin_ns;  /* when it began to run: nanoseconds of CLOCK_MONOTONIC, as near as the driver's clock tells */
     uint64_t end_ns;    /* when it was over */
-    uint64_t bytes;     /* of the keys, values and scores that it was given, of which it may pass over what no query
-                         * sees; 0 where they are not counted */
+    uint64_t bytes;     /* of the rows, scores, slot maps, importance and signatures that it was given to read and to
+                         * write. It may pass over what no query sees and what is free; what moves because the device
+                         * decides so is not counted, docs/abi.md. 0: nothing is */
 } winnow_launch;
 
 typedef void (*winnow_launch_callback)(void *user_data, const winnow_launch *launch);

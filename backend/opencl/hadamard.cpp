@@ -54,7 +54,8 @@ std::unique_ptr<Event> launch(Runtime& runtime, const Hadamard& args, bool want_
     operation.launch(kernel, params, {src.memory, dst.memory},
                      Grid{.groups = {static_cast<size_t>(groups), 1, 1},
                           .group_size = {variant.group_size, 1, 1},
-                          .work = rows * static_cast<uint64_t>(shape[3]) * work_of_an_element});
+                          .work = rows * static_cast<uint64_t>(shape[3]) * work_of_an_element,
+                          .bytes = args.src.stored_bytes() + args.dst.stored_bytes()});
     return operation.complete(want_event);
 }
 

@@ -28,6 +28,13 @@ inline BoundPages bind_pages(Operation& operation, const PageIndex& index, Acces
                        static_cast<uint32_t>(index.frames.shape[3])}};
 }
 
+// Of the signatures of `pages` pages, of all KV heads, with the others of their blocks.
+inline uint64_t bytes_of_signatures(const PageIndex& index, uint64_t pages) {
+    const uint64_t blocks = (pages + block_pages - 1) / block_pages;
+    return blocks * static_cast<uint64_t>(index.signatures.shape[1]) *
+           row_bytes(index.signatures.type, index.signatures.shape[3]);
+}
+
 // The option of a program for signatures of this kind.
 inline const char* option_of(SignatureKind kind) { return kind == SignatureKind::codes ? " -DCODES" : ""; }
 

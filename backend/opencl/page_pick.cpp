@@ -104,7 +104,13 @@ void launch(Runtime& runtime, const PagePick& args) {
     operation.launch(kernel, params,
                      {index.signatures, index.frames, index.centers, index.codebooks, q.memory, mask.memory, cold.k,
                       cold.v, cold.tokens, hot.k, hot.v, hot.tokens, counts.memory, scratch},
-                     Grid{.groups = {heads, 1, 1}, .group_size = {variant.group_size, 1, 1}, .work = heads * work});
+                     Grid{.groups = {heads, 1, 1},
+                          .group_size = {variant.group_size, 1, 1},
+                          .work = heads * work,
+                          // Which rows come the device decides.
+                          .bytes = bytes_of_signatures(args.index, pages_of(args)) + args.index.frames.stored_bytes() +
+                                   args.index.centers.stored_bytes() + args.index.codebooks.stored_bytes() +
+                                   args.q.stored_bytes() + args.cold.tokens.stored_bytes()});
     operation.complete(false);
 }
 

@@ -77,7 +77,7 @@ struct Grid {
     std::array<size_t, 3> group_size{1, 1, 1};
     // About how many multiply-adds the launch costs: small ones are not worth waking a second thread. 0: small.
     uint64_t work = 0;
-    uint64_t bytes = 0; // of the keys, values and scores that it is given; 0: not counted
+    uint64_t bytes = 0; // that it reads and writes, as winnow_launch has them; 0: not counted
 };
 
 class Kernel; // one entry point of one specialised program; lives as long as the Runtime

@@ -228,7 +228,8 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
         grid = {.groups = {static_cast<size_t>(division.work_tiles * params.combine_groups), 1, 1},
-                .group_size = group_size};
+                .group_size = group_size,
+                .bytes = division.work_tiles * division.splits * params.partial_floats * sizeof(float)};
         std::vector<const Memory*> combined{sinks.memory,   out.memory,     scores.memory, stats.memory,
                                             skipped.memory, carried.memory, scratch};
         combined.insert(combined.end(), accumulated.begin(), accumulated.end());

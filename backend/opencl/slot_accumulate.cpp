@@ -80,6 +80,7 @@ void SlotAccumulateLauncher::launch(const SlotAccumulate& args) {
         params.v_size = static_cast<uint32_t>(args.out.shape[3]);
     }
     int64_t heads = 0;
+    uint64_t bytes_of_slots = 0;
     std::array<const Memory*, SLOT_MOST_SEGMENTS> importance{};
     for (const Segment& segment : args.segments) {
         const auto first = static_cast<uint32_t>(params.columns);
@@ -88,6 +89,7 @@ void SlotAccumulateLauncher::launch(const SlotAccumulate& args) {
         heads = segment.kv_heads();
         const Bound bound = operation.bind(segment.importance, Access::read_write);
         importance.at(params.segment_count) = bound.memory;
+        bytes_of_slots += 2 * segment.importance.stored_bytes();
         params.segments[params.segment_count++] = {
             {bound.offset, segment.importance.stride[1]}, first, static_cast<uint32_t>(segment.slots())};
     }
@@ -106,13 +108,16 @@ void SlotAccumulateLauncher::launch(const SlotAccumulate& args) {
     const size_t groups = static_cast<size_t>(heads) * params.ranges;
     // What each query head knows of its row, two floats of it, for each group by itself.
     const Memory* facts = runtime_.scratch(groups * params.group * params.queries * 2 * sizeof(float), slot_scratch);
-    operation.launch(
-        kernel, params,
-        {scores.memory, stats.memory, out.memory, sum.memory, importance[0], importance[1], importance[2],
-         importance[3], facts},
-        Grid{.groups = {groups, 1, 1},
-             .group_size = {variant_->group_size, 1, 1},
-             .work = static_cast<uint64_t>(args.scores.shape[1]) * params.queries * params.columns * work_of_score});
+    const uint64_t rows = static_cast<uint64_t>(args.scores.shape[1]) * params.queries;
+    const uint64_t bytes_of_row =
+        (params.columns + 2) * sizeof(float) + (args.out ? row_bytes(args.out.type, args.out.shape[3]) : 0);
+    operation.launch(kernel, params,
+                     {scores.memory, stats.memory, out.memory, sum.memory, importance[0], importance[1], importance[2],
+                      importance[3], facts},
+                     Grid{.groups = {groups, 1, 1},
+                          .group_size = {variant_->group_size, 1, 1},
+                          .work = rows * params.columns * work_of_score,
+                          .bytes = rows * bytes_of_row + bytes_of_slots + 2 * args.output_sum.stored_bytes()});
     operation.complete(false);
 }
 

@@ -59,7 +59,7 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotAppend& args) {
                                           params.v.size * work_of_element(args.v.type, args.segment.v.type)),
                           .bytes = args.k.stored_bytes() + args.v.stored_bytes() +
                                    rows * (row_bytes(args.segment.k.type, params.k.size) +
-                                           row_bytes(args.segment.v.type, params.v.size))});
+                                           row_bytes(args.segment.v.type, params.v.size) + sizeof(int32_t))});
     operation.complete(false);
 }
 

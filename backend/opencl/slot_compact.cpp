@@ -24,16 +24,19 @@ void launch(Runtime& runtime, const SlotCompact& args) {
     const uint64_t bytes = heads * params.segment.slots * (params.k_bytes + params.v_bytes);
     if (variant.slots_of_group == 0) {
         operation.launch(kernel, params, {segment.k, segment.v, segment.tokens, segment.importance, state.memory},
-                         Grid{.groups = {heads, 1, 1}, .work = bytes / 4});
+                         Grid{.groups = {heads, 1, 1}, .work = bytes / 4, .bytes = args.segment.tokens.stored_bytes()});
     } else {
         params.parts = parts_of(variant, SLOT_COMPACT_MOVES(params.segment.slots));
         Kernel& move = runtime.kernel(variant.file, "slot_compact_move", "");
         const Memory* plans =
             runtime.scratch(heads * SLOT_COMPACT_PLAN(params.segment.slots) * sizeof(uint32_t), slot_scratch);
-        Grid grid{.groups = {heads, 1, 1}, .group_size = {variant.group_size, 1, 1}};
+        Grid grid{.groups = {heads, 1, 1},
+                  .group_size = {variant.group_size, 1, 1},
+                  .bytes = args.segment.tokens.stored_bytes()};
         operation.launch(kernel, params, {segment.tokens, segment.importance, state.memory, plans}, grid);
         grid.groups[0] *= params.parts;
         grid.work = bytes / 4;
+        grid.bytes = grid.groups[0] * sizeof(uint32_t); // each looks how many rows move
         operation.launch(move, params, {segment.k, segment.v, plans}, grid);
     }
     operation.complete(false);

@@ -28,7 +28,9 @@ void launch(Runtime& runtime, const SlotCopy& args) {
                      Grid{.groups = {heads * params.parts, 1, 1},
                           .group_size = {variant.group_size, 1, 1},
                           .work = heads * params.from.slots * (params.k_bytes + params.v_bytes) / 4,
-                          .bytes = 2 * heads * params.from.slots * (params.k_bytes + params.v_bytes)});
+                          .bytes = 2 * (args.from.k.stored_bytes() + args.from.v.stored_bytes() +
+                                        args.from.importance.stored_bytes()) +
+                                   args.from.tokens.stored_bytes() + args.to.tokens.stored_bytes()});
     operation.complete(false);
 }
 

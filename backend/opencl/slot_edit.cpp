@@ -40,7 +40,8 @@ void launch(Runtime& runtime, const SlotEdit& args) {
         operation.launch(kernel, params, {tokens.memory},
                          Grid{.groups = {heads * params.parts, 1, 1},
                               .group_size = {variant.group_size, 1, 1},
-                              .work = heads * params.slots / 8});
+                              .work = heads * params.slots / 8,
+                              .bytes = segment.tokens.stored_bytes()});
     }
     operation.complete(false);
 }

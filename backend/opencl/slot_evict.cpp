@@ -118,14 +118,35 @@ slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, 
     return params;
 }
 
+bool reads_values(const SlotEvict& args) {
+    return args.description.ranking == Ranking::importance_value_distance ||
+           args.description.ranking == Ranking::importance_value_norm;
+}
+
+// What is ranked, and the rows that leave the residual window. Which rows go down the device decides.
+uint64_t bytes_of(const SlotEvict& args) {
+    const Description& description = args.description;
+    const bool reads_importance = description.ranking != Ranking::age && description.ranking != Ranking::random;
+    const auto of_ranking = [&](const Segment& segment) {
+        return segment.tokens.stored_bytes() + (reads_importance ? segment.importance.stored_bytes() : 0) +
+               (reads_values(args) ? segment.v.stored_bytes() : 0);
+    };
+    uint64_t bytes = of_ranking(args.dense) + of_ranking(args.packed) + args.free_slots.stored_bytes();
+    for (const Segment& segment : args.lower) bytes += of_ranking(segment);
+    const auto leaving = static_cast<uint64_t>(args.packed.kv_heads() * args.leaving_count);
+    for (const Segment* segment : {&args.dense, &args.packed})
+        if (leaving > 0)
+            bytes += leaving * (row_bytes(segment->k.type, segment->k.shape[3]) +
+                                row_bytes(segment->v.type, segment->v.shape[3]));
+    return bytes;
+}
+
 // The work of one head, in multiply-adds.
 uint64_t work_of_head(const SlotEvict& args, const slot_evict_params& params) {
-    const bool reads_values = args.description.ranking == Ranking::importance_value_distance ||
-                              args.description.ranking == Ranking::importance_value_norm;
     uint64_t slots = in_whole_vectors(params.dense.slots) + in_whole_vectors(params.packed.slots);
     for (const slot_segment& segment : params.lower) slots += in_whole_vectors(segment.slots);
     const uint64_t of_prediction = args.description.ranking == Ranking::prediction ? network_numbers : 0;
-    const uint64_t work_of_slot = 64 + of_prediction + (reads_values ? uint64_t{2} * params.v_size : 0);
+    const uint64_t work_of_slot = 64 + of_prediction + (reads_values(args) ? uint64_t{2} * params.v_size : 0);
     const uint64_t work_of_row = params.k_size * work_of_element(args.dense.k.type, args.packed.k.type) +
                                  params.v_size * work_of_element(args.dense.v.type, args.packed.v.type);
     return slots * work_of_slot + params.leaving_count * (1 + args.lower.size()) * work_of_row;
@@ -165,7 +186,8 @@ void launch(Runtime& runtime, SegmentKernel& kernels, const SlotEvict& args) {
     operation.launch(kernel, &params, sizeof params, memory,
                      Grid{.groups = {heads, 1, 1},
                           .group_size = {variant.group_size, 1, 1},
-                          .work = heads * work_of_head(args, params)});
+                          .work = heads * work_of_head(args, params),
+                          .bytes = bytes_of(args)});
     operation.complete(false);
 }
 

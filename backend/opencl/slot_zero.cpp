@@ -31,6 +31,7 @@ void launch(Runtime& runtime, const SlotZero& args) {
     Operation operation(runtime);
     slot_zero_params params{};
     std::array<const Memory*, 3 * SLOT_MOST_SEGMENTS> memory{};
+    uint64_t bytes = 0;
     for (const Segment& segment : args.segments) {
         const uint32_t k_type = type_of(segment.k, args.k_scale), v_type = type_of(segment.v, args.v_scale);
         if (!segment.tokens || (k_type == TYPE_NONE && v_type == TYPE_NONE)) continue; // no slots, or none to zero
@@ -38,6 +39,8 @@ void launch(Runtime& runtime, const SlotZero& args) {
         const Bound k = operation.bind(segment.k, Access::read_write),
                     v = operation.bind(segment.v, Access::read_write),
                     tokens = operation.bind(segment.tokens, Access::read);
+        bytes += (k_type != TYPE_NONE ? segment.k.stored_bytes() : 0) +
+                 (v_type != TYPE_NONE ? segment.v.stored_bytes() : 0) + segment.tokens.stored_bytes();
         memory.at(3 * part) = k.memory;
         memory.at(3 * part + 1) = v.memory;
         memory.at(3 * part + 2) = tokens.memory;
@@ -64,10 +67,11 @@ void launch(Runtime& runtime, const SlotZero& args) {
     const uint64_t elements = static_cast<uint64_t>(params.slots) * params.heads * (params.sizes[0] + params.sizes[1]);
     for (const uint32_t action : {SLOT_ZERO_ADD_UP, SLOT_ZERO_ZERO}) {
         params.action = action;
-        operation.launch(kernel, params,
-                         {memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], memory[6], memory[7],
-                          memory[8], memory[9], memory[10], memory[11], positions.memory, sums},
-                         Grid{.groups = {groups, 1, 1}, .group_size = {variant.group_size, 1, 1}, .work = elements});
+        operation.launch(
+            kernel, params,
+            {memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], memory[6], memory[7], memory[8],
+             memory[9], memory[10], memory[11], positions.memory, sums},
+            Grid{.groups = {groups, 1, 1}, .group_size = {variant.group_size, 1, 1}, .work = elements, .bytes = bytes});
     }
     operation.complete(false);
 }

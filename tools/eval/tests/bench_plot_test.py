@@ -51,6 +51,16 @@ class Plot(unittest.TestCase):
         for word in ("plain read", "times ggml", "not measured", "f16/f16, 4 to a KV head"):
             self.assertIn(word, self.picture.read_text())
 
+    def test_variants_and_devices_are_lines_of_their_own(self):
+        twice = [row | {"variants": variants, "device": "one"} for variants in ("chosen", "splits=2")
+                 for row in ATTENTION + GROWTH]
+        self.run_on({"sdpa_vector": [row for row in twice if "cache" not in row]})
+        for word in ("f16/f16, 4 to a KV head, one, chosen", "f16/f16, 4 to a KV head, one, splits=2"):
+            self.assertIn(word, self.picture.read_text())
+        done = self.run_on({"growth": [row for row in twice if "cache" in row]}, "--table")
+        self.assertIn("| f16, one, splits=2 |", done.stdout)
+        self.assertIn("winnow:budget=1/4, one, chosen", self.picture.read_text())
+
     def test_what_cannot_be_drawn_is_refused(self):
         for report, options, picture, complaint in (
                 ({"recall": []}, (), "picture.svg", "none of growth, sdpa_vector"),

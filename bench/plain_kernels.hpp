@@ -1,0 +1,118 @@
+// The benchmarks' own OpenCL kernels, which say what a device can do: read, multiply and add, convert, and be launched.
+// -D WIDTH: floats of a vector, 16 or 4; -D ITEMS: work-items of a group.
+#pragma once
+
+namespace winnow::bench {
+
+inline constexpr const char* plain_kernels = R"(
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+typedef JOIN(float, WIDTH) numbers;
+#define GROUP __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+
+// Read, so many times: a work-item to a group, or side by side.
+__attribute__((reqd_work_group_size(1, 1, 1))) __kernel void read_all(uint times, __global const uint16 *data,
+                                                                      ulong count, __global uint *sink) {
+    __global const uint16 *p = data + get_group_id(0) * count;
+    uint16 a = 0, b = 0, c = 0, d = 0;
+    for (uint time = 0; time < times; ++time)
+        for (ulong i = 0; i + 4 <= count; i += 4) {
+            a ^= p[i];
+            b ^= p[i + 1];
+            c ^= p[i + 2];
+            d ^= p[i + 3];
+        }
+    a ^= b ^ c ^ d;
+    const uint8 x = a.lo ^ a.hi;
+    const uint4 y = x.lo ^ x.hi;
+    sink[get_group_id(0)] = y.x ^ y.y ^ y.z ^ y.w;
+}
+
+GROUP __kernel void read_abreast(uint times, __global const uint4 *data, ulong count, __global uint *sink) {
+    const ulong step = get_global_size(0);
+    uint4 a = 0, b = 0, c = 0, d = 0;
+    for (uint time = 0; time < times; ++time) {
+        ulong i = get_global_id(0);
+        for (; i + 3 * step < count; i += 4 * step) {
+            a ^= data[i];
+            b ^= data[i + step];
+            c ^= data[i + 2 * step];
+            d ^= data[i + 3 * step];
+        }
+        for (; i < count; i += step) a ^= data[i];
+    }
+    a ^= b ^ c ^ d;
+    if ((a.x ^ a.y ^ a.z ^ a.w) == 1) sink[0] = 1;
+}
+
+// Arithmetic: chains that do not wait for each other, as many as keep two units busy whose results come four or five
+// cycles later, and as fit into registers: 16 of 32 bytes, or 32 of 64. Of each round and work-item 12 vectors. No two
+// work-items have the same numbers, which a compiler would compute once.
+GROUP __kernel void multiply_add(uint rounds, float factor, float addend, __global float *sink) {
+    const numbers x = (numbers)(factor), y = (numbers)(addend + (float)get_global_id(0));
+    numbers a = y, b = x, c = y + 1, d = x + 1, e = y + 2, f = x + 2;
+#ifdef __AVX512F__
+    numbers g = y + 3, h = x + 3, i = y + 4, j = x + 4, k = y + 5, l = x + 5;
+#endif
+    for (uint round = 0; round < rounds; ++round) {
+        a = a * x + y;
+        b = b * x + y;
+        c = c * x + y;
+        d = d * x + y;
+        e = e * x + y;
+        f = f * x + y;
+#ifdef __AVX512F__
+        g = g * x + y;
+        h = h * x + y;
+        i = i * x + y;
+        j = j * x + y;
+        k = k * x + y;
+        l = l * x + y;
+#else
+        a = a * x + y;
+        b = b * x + y;
+        c = c * x + y;
+        d = d * x + y;
+        e = e * x + y;
+        f = f * x + y;
+#endif
+    }
+    a += b + c + d + e + f;
+#ifdef __AVX512F__
+    a += g + h + i + j + k + l;
+#endif
+    JOIN(vstore, WIDTH)(a, get_global_id(0), sink);
+}
+
+// One instruction where the compiler has it, as in kernels/format_f16.h.
+#if WIDTH == 16 && defined(__AVX512F__) && defined(__has_builtin)
+#if __has_builtin(__builtin_ia32_vcvtph2ps512_mask)
+#define LOAD(at, p)                                                                                                    \
+    __builtin_ia32_vcvtph2ps512_mask(vload16(at, (__global const short *)(p)), (float16)(0.0f), (ushort)-1, 4)
+#endif
+#endif
+#ifndef LOAD
+#define LOAD(at, p) JOIN(vload_half, WIDTH)(at, p)
+#endif
+
+// Conversion, each with a multiply-add: of the same vectors in each round, which stay in the first cache.
+GROUP __kernel void convert(uint rounds, float factor, __global const half *from, uint vectors, __global float *sink) {
+    const numbers x = (numbers)(factor);
+    numbers a = x, b = x, c = x, d = x;
+    const uint lane = get_local_id(0), step = get_local_size(0);
+    for (uint round = 0; round < rounds; ++round)
+        for (uint at = lane; at < vectors; at += 4 * step) {
+            a += LOAD(at, from) * x;
+            b += LOAD(at + step, from) * x;
+            c += LOAD(at + 2 * step, from) * x;
+            d += LOAD(at + 3 * step, from) * x;
+        }
+    JOIN(vstore, WIDTH)(a + b + c + d, get_global_id(0), sink);
+}
+
+GROUP __kernel void nothing(__global uint *sink) {
+    if (sink == 0) return;
+}
+)";
+
+} // namespace winnow::bench

@@ -1,0 +1,91 @@
+"""winnow-bench: what a report of --json says of machine and date, rows of several formats, variants and devices, and
+the limits that each is held against.
+
+    report_test.py WINNOW_BENCH
+"""
+
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+POCL = "Portable Computing Language"
+SMALL = ("--groups", 2, "--head-sizes", 64, "--keys", 128, "--kv-heads", 1, "--seconds", .01)
+
+
+def expect(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def main():
+    program, = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name, "report.json")
+
+        def run(*options, devices=None, threads=1):
+            command = [program, *SMALL, *options, "--threads", threads, "--json", file]
+            environment = os.environ | ({"POCL_DEVICES": devices} if devices else {})
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
+            print(done.stdout[-3000:] + done.stderr[-2000:])
+            return done
+
+        def measured(*options, devices=None):
+            done = run(*options, devices=devices)
+            expect(done.returncode == 0, f"{options} failed")
+            return json.loads(file.read_text()), done.stdout
+
+        report, text = measured("--device", POCL, "--filter", "sdpa_vector")
+        expect(report["driver"] and report["winnow"] and "OpenCL" in report["platform_version"], "versions are told")
+        datetime.date.fromisoformat(report["date"])
+        row, = report["sdpa_vector"]
+        expect("device" not in row and "variants" not in row, "of one run rows say nothing that the report says")
+        expect(all(row[key] > 0 for key in ("scores_seconds", "read_seconds", "arithmetic_seconds",
+                                            "empty_launch_seconds", "multiply_adds_per_second",
+                                            "conversions_per_second", "times_floor")), f"limits: {row}")
+        expect(row["memory_seconds"] >= 0, "reading without a launch")
+        # 2 sides of 128 keys of 64 elements, each converted once with one multiply-add, and one more for the other head
+        of_peaks = 2 * 128 * 64 * (1 / row["conversions_per_second"] + 1 / row["multiply_adds_per_second"])
+        expect(abs(row["arithmetic_seconds"] / of_peaks - 1) < 1e-6, "arithmetic is that of the row")
+        larger = max(row["arithmetic_seconds"], row["read_seconds"]) / row["seconds"]
+        expect(abs(row["fraction_of_what_binds"] / larger - 1) < 1e-6, "the larger one binds")
+        expect(max(map(len, text.splitlines())) <= 120 and "% of bw" in text and "% binds" in text, "a table to read")
+
+        report, _ = measured("--device", POCL, "--filter", "sdpa_vector", "--type", "q8_0", "f32", "--v-type", "turbo3")
+        found = [(row["k_type"], row["v_type"]) for row in report["sdpa_vector"]]
+        expect(found == [("q8_0", "turbo3"), ("f32", "turbo3")], f"one format of V with each of K: {found}")
+        report, _ = measured("--device", POCL, "--filter", "sdpa_vector", "--type", "f32,f16", "--v-type", "f16,f32")
+        found = [(row["k_type"], row["v_type"]) for row in report["sdpa_vector"]]
+        expect(found == [("f32", "f16"), ("f16", "f32")], f"pairs: {found}")
+        done = run("--type", "f16", "f32", "--v-type", "f16", "f32", "q8_0")
+        expect(done.returncode == 1 and "--v-type: given are 3 formats, expected one, or 2" in done.stderr, "no pairs")
+
+        report, text = measured("--device", "pthread", "basic", "--variants", "", "kernel=prefill", "--filter",
+                                "sdpa_vector", devices="pthread basic")
+        found = [(row["device"].split("-")[0], row["variants"], row["variant"].split("_cpu")[0])
+                 for row in report["sdpa_vector"]]
+        expect(found == [(device, variants, kernel) for device in ("pthread", "basic")
+                         for variants, kernel in (("chosen", "sdpa_vector"), ("kernel=prefill", "sdpa_prefill"))],
+               f"each device with all variants: {found}")
+        expect(re.fullmatch(r"pthread\S* .*; basic\S* .*", report["device"]) and report["platform"] == POCL,
+               f"the report names both devices, and their platform once: {report['device']}, {report['platform']}")
+        expect(report["options"]["variants"] == ["", "kernel=prefill"] and text.count("device: ") == 4, "they are told")
+
+        report, _ = measured("--device", POCL, "--filter", "growth", "--layers", 3)
+        expect({row["layers"] for row in report["growth"]} == {3}, "growth goes through the layers of a model")
+
+        report, _ = measured("--backend", "reference", "--filter", "sdpa_vector")
+        expect("read_seconds" not in report["sdpa_vector"][0], "without OpenCL there are no limits")
+        done = run("--device", POCL, "--filter", "sdpa_vector", "--host-threads", threads=2)
+        if "without OpenMP" in done.stderr:
+            print("skipped: limits of lent threads, as there are none")
+        else:
+            row = json.loads(file.read_text())["sdpa_vector"][0]
+            expect(done.returncode == 0 and row["read_seconds"] > 0, "lent threads have limits, too")
+
+
+main()
