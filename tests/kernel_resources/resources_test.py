@@ -29,7 +29,8 @@ SIZES = {"HEAD_SIZE": 128, "V_HEAD_SIZE": 128, "GROUP_SIZE": 128, "SINGLE_LAUNCH
 STATISTIC = {"STATISTIC": 1, "IS_MAXIMUM": 0}
 STEP = {"SLOTS": 1, "STEP": 1, **STATISTIC}
 # Bytes that attention without a step may spill.
-SPILLS = {("sdpa_vector q8_0, 4 rows", "MI200"): 320, ("sdpa_prefill q8_0, 32 rows", "MI200"): 80}
+SPILLS = {("sdpa_vector q8_0, 4 rows", "MI200"): 320, ("sdpa_vector q8_0, 8 rows", "MI200"): 320,
+          ("sdpa_prefill q8_0, 32 rows", "MI200"): 80}
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ CASES = {
     "sdpa_vector f16, 8 rows": attention(8, F16),
     "sdpa_vector turbo4, 4 rows": attention(4, ("turbo4", "turbo4")),
     "sdpa_vector q8_0, 4 rows": attention(4, ("q8_0", "q8_0")),
+    "sdpa_vector q8_0, 8 rows": attention(8, ("q8_0", "q8_0")),
     "sdpa_vector step, f16 and turbo4/turbo3, 4 rows": attention(4, F16, ("turbo4", "turbo3"), **STEP),
     "subgroup f16, 4 rows": attention(4, F16, **SUBGROUP),
     "subgroup q8_0, 4 rows": attention(4, ("q8_0", "q8_0"), **SUBGROUP),

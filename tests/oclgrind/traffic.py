@@ -3,10 +3,10 @@ and Q once for each work-group.
 
     traffic.py ICD PLUGIN PROGRAM BACKEND REFERENCE [--full]
 
-In the shape "workgroup", 1024 keys of one KV head in two splits, one query token, 4 query heads, for some formats and
-with --full for all. Two counts come from traffic_plugin.cpp. Once: a byte that a group loads more than once between two
-barriers counts once; at most LIMIT times what is needed. Asked: all loads of all work-items; as ASKED has it. What the
-second launch reads, which combines the splits, is in neither.
+In the shape "workgroup", 1024 keys of one KV head in two splits, one query token, 4 query heads and for two formats 8,
+for some formats and with --full for all. Two counts come from traffic_plugin.cpp. Once: a byte that a group loads more
+than once between two barriers counts once; at most LIMIT times what is needed. Asked: all loads of all work-items; as
+ASKED has it. What the second launch reads, which combines the splits, is in neither.
 """
 
 import os
@@ -33,10 +33,10 @@ ASKED = {
     "sparse8": {128: 1.3, 64: 1.24}, "f16:slots": {128: 1.01, 64: 1.07}, "q8_0:slots": {128: 1.13, 64: 1.08},
     "turbo4:slots": {128: 1.35, 64: 1.26}
 }
-# More rows than work-items have Q for in registers: keys of packed formats are loaded and decoded for one half of the
-# rows, and once more for the other. So the count has to see what is read twice.
-TWICE = ("q8_0", 128, 8)
-TWICE_READS = (1.49, 2.23)
+# With 8 query heads a value's piece is loaded by two work-items, each for one half of the rows.
+ASKED_BY_8 = {"q8_0": {128: 1.65, 64: 1.59}, "turbo4": {128: 1.98, 64: 1.88}}
+# Two work-groups share out so many query heads, and each reads all keys and values: the count has to see that.
+TWICE = ("f16", 128, 16)
 
 
 def count(icd, plugin, folder, *command):
@@ -66,21 +66,21 @@ def main():
                   f"{asked / needed:6.3f}", flush=True)
             return once / needed, asked / needed
 
-        once, asked = line(*TWICE)
-        assert once > LIMIT, "keys that are loaded twice are not seen"
-        if (round(once, 2), round(asked, 2)) != TWICE_READS:
-            wrong.append(f"{TWICE}: {once:.2f} and {asked:.2f} times what is needed, expected {TWICE_READS}")
-        for format_ in ASKED if is_full else SAMPLE:
+        once, _ = line(*TWICE)
+        assert once > 1.9, "what is read twice is not seen"
+        cases = [(format_, HEADS, ASKED[format_]) for format_ in (ASKED if is_full else SAMPLE)]
+        cases += [(format_, 8, expected) for format_, expected in ASKED_BY_8.items()]
+        for format_, heads, expected in cases:
             for size in SIZES:
-                if size not in ASKED[format_]:
+                if size not in expected:
                     print(f"{format_:14} {size:4} left out: rows are no whole groups")
                     continue
-                once, asked = line(format_, size, HEADS)
+                once, asked = line(format_, size, heads)
+                what = f"{format_}, {size}, {heads} query heads"
                 if not 1 <= once <= LIMIT:
-                    wrong.append(f"{format_}, {size}: {once:.4f} times what is needed, expected 1 to {LIMIT}")
-                if round(asked, 2) != ASKED[format_][size]:
-                    wrong.append(f"{format_}, {size}: asked for {asked:.2f} times what is needed, expected "
-                                 f"{ASKED[format_][size]}")
+                    wrong.append(f"{what}: {once:.4f} times what is needed, expected 1 to {LIMIT}")
+                if round(asked, 2) != expected[size]:
+                    wrong.append(f"{what}: asked for {asked:.2f} times what is needed, expected {expected[size]}")
     assert not wrong, "\n".join(wrong)
 
 
