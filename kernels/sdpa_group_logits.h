@@ -11,6 +11,10 @@
 #define K_AT_ONCE LESSER(KEYS_AT_ONCE, LARGER(KEYS_THAT_FIT / K_ABREAST, 1))
 #define K_BATCH (K_ABREAST * K_AT_ONCE)
 
+/* Packed keys are read and decoded once for all rows, where a turn takes some of them alone. */
+#define KEEPS_KEYS (K_PACKED && ROWS > DOT_ROWS)
+#define KEPT_KEYS (KEEPS_KEYS ? K_AT_ONCE : 1)
+
 /* The pieces of a batch of dense keys; past the last key those of that. */
 ALWAYS_INLINE void group_fetch_keys(const sdpa_segment_view* view, uint key, uint count, group_k_piece* pieces) {
 #if !K_PACKED
@@ -31,11 +35,36 @@ ALWAYS_INLINE void group_fetch_keys(const sdpa_segment_view* view, uint key, uin
 #endif
 }
 
+/* This lane's piece of the i-th of its keys of a batch, past the last one that of the last one, and the factor that it
+ * lacks. */
+ALWAYS_INLINE float group_key_of_batch(const __local group_state* g, const sdpa_segment_view* view, uint key,
+                                       uint count, const uint i, group_k_piece fetched, float8* x) {
+    const uint piece = LANE % K_PIECES, first = LANE / K_PIECES;
+    const __global uchar* row = view->k + (key + min(first + i * K_ABREAST, count - 1)) * view->k_stride;
+    group_key(row, piece, fetched, g->lookup_tables, x);
+#if K_SHARES_FACTOR
+    return load_half16(row + JOIN(FORMAT_FACTOR_AT_, K_FORMAT)(HEAD_SIZE, 0)).s0;
+#else
+    return 1.0f;
+#endif
+}
+
+/* All of them, where they are kept. */
+ALWAYS_INLINE void group_keep_keys(const __local group_state* g, const sdpa_segment_view* view, uint key, uint count,
+                                   float8* x, float* factors) {
+#if KEEPS_KEYS
+    if (LANE / K_PIECES >= K_ABREAST) return;
+#pragma unroll
+    for (uint i = 0; i < K_AT_ONCE; ++i) factors[i] = group_key_of_batch(g, view, key, count, i, 0, x + i * K_EIGHTS);
+#endif
+}
+
 /* This lane's parts of the inner products of DOT_ROWS rows from `first_row` on with keys of a batch. Rows past the last
  * one repeat it, keys past the last one are that, and keys that no row sees have parts that nobody reads: so nothing
  * keeps a compiler from loading for all keys before it computes for the first. */
 ALWAYS_INLINE void group_dots(__local group_state* g, __local float* parts, const sdpa_segment_view* view, uint key,
-                              uint count, const uint first_row, const group_k_piece* pieces) {
+                              uint count, const uint first_row, const group_k_piece* pieces, const float8* kept,
+                              const float* kept_factors) {
     const uint piece = LANE % K_PIECES, first = LANE / K_PIECES;
     if (first >= K_ABREAST) return;
     float8 q[DOT_ROWS * K_EIGHTS];
@@ -49,13 +78,12 @@ ALWAYS_INLINE void group_dots(__local group_state* g, __local float* parts, cons
     __local float* lane_parts = parts + first * DOT_ROWS * PART_STRIDE + piece; /* from here all places are constants */
 #pragma unroll
     for (uint i = 0; i < K_AT_ONCE; ++i) {
-        const __global uchar* row = view->k + (key + min(first + i * K_ABREAST, count - 1)) * view->k_stride;
-        float8 x[K_EIGHTS];
-        group_key(row, piece, pieces[K_PACKED ? 0 : i], g->lookup_tables, x);
-#if K_SHARES_FACTOR
-        const float factor = load_half16(row + JOIN(FORMAT_FACTOR_AT_, K_FORMAT)(HEAD_SIZE, 0)).s0;
+#if KEEPS_KEYS
+        const float8* x = kept + i * K_EIGHTS;
+        const float factor = kept_factors[i];
 #else
-        const float factor = 1.0f;
+        float8 x[K_EIGHTS];
+        const float factor = group_key_of_batch(g, view, key, count, i, pieces[K_PACKED ? 0 : i], x);
 #endif
 #pragma unroll
         for (uint r = 0; r < DOT_ROWS; ++r) {
@@ -81,15 +109,18 @@ ALWAYS_INLINE void group_logits(const sdpa_params* p, const sdpa_memory* memory,
                                 const sdpa_segment_view* view, uint key, uint tile_count, const int is_clear) {
     const int takes_all = scores_want_unseen(p), is_plain = !has_transform(p);
     group_k_piece pieces[K_AT_ONCE];
+    float8 kept[KEPT_KEYS * K_EIGHTS];
+    float kept_factors[KEPT_KEYS];
     uint turn = 0;
     group_fetch_keys(view, key, tile_count, pieces);
     for (uint batch = 0; batch < tile_count; batch += K_BATCH) {
         const uint count = min(tile_count - batch, (uint)K_BATCH), next = batch + K_BATCH;
         const __local int* seen = g->seen + batch;
+        group_keep_keys(g, view, key + batch, count, kept, kept_factors);
 #pragma unroll
         for (uint first_row = 0; first_row < ROWS; first_row += DOT_ROWS, ++turn) {
             __local float* parts = g->parts[turn % 2];
-            group_dots(g, parts, view, key + batch, count, first_row, pieces);
+            group_dots(g, parts, view, key + batch, count, first_row, pieces, kept, kept_factors);
             if (first_row + DOT_ROWS >= ROWS && next < tile_count)
                 group_fetch_keys(view, key + next, tile_count - next, pieces);
             barrier(CLK_LOCAL_MEM_FENCE);

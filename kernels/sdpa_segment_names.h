@@ -64,6 +64,8 @@
 #define group_v_piece OF_SEGMENT(group_v_piece)
 #define group_fetch_keys OF_SEGMENT(group_fetch_keys)
 #define group_fetch_values OF_SEGMENT(group_fetch_values)
+#define group_key_of_batch OF_SEGMENT(group_key_of_batch)
+#define group_keep_keys OF_SEGMENT(group_keep_keys)
 #define group_dots OF_SEGMENT(group_dots)
 #define group_dot OF_SEGMENT(group_dot)
 #define group_logits OF_SEGMENT(group_logits)

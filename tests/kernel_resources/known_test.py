@@ -14,6 +14,9 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+NAMES = ("sdpa_vector", "sdpa_prefill", "page_pick", "page_sign", "kv_append", "kv_requantize", "kv_dequantize",
+         "hadamard", "slot_append", "slot_evict", "slot_accumulate", "slot_compact", "slot_compact_move", "slot_copy",
+         "slot_edit", "slot_scores", "slot_zero")
 TAKEN = {"registers": 10, "spilled": 0, "local": 1024}
 CLANG = """#!/bin/sh
 [ "$1" = --version ] && exec echo "clang version 14.0"
@@ -24,10 +27,12 @@ for word; do
 done
 echo ". ${last%/*}/included.h" >&2
 name="${last##*/}"
-printf "\\n${name%%_workgroup.cl}:\\n; TotalNumVgprs: 10\\n; ScratchSize: 0\\n; LDSByteSize: 1024\\n" >"$output"
+for kernel in "${name%%_workgroup.cl}" slot_compact_move; do
+    printf "\\n$kernel:\\n; TotalNumVgprs: 10\\n; ScratchSize: 0\\n; LDSByteSize: 1024\\n"
+done >"$output"
 """
-PTXAS = """#!/bin/sh
-for name in sdpa_vector sdpa_prefill page_pick page_sign kv_append; do
+PTXAS = f"""#!/bin/sh
+for name in {" ".join(NAMES)}; do
     echo "release 12.9 function '$name' Used 10 registers, 1024 bytes smem, 0 bytes stack frame, 0 bytes spill stores"
 done
 """
@@ -57,13 +62,13 @@ def main():
         for program, text in (("clang", CLANG), ("ptxas", PTXAS)):
             write(folder / program, text)
         kernels = folder / "kernels"
-        names = ("sdpa_vector", "sdpa_prefill", "page_pick", "page_sign", "kv_append")
-        for path in (*(f"{name}_workgroup.cl" for name in names), "included.h", "other.h"):
+        for path in (*(f"{name}_workgroup.cl" for name in NAMES), "included.h", "other.h"):
             write(kernels / path, "// A kernel.\n")
         cases = list(json.loads((HERE / "resources.json").read_text())["kernels"])
 
         def one(case):
-            groups = {"page": 8, "kv": 32}.get(case.split("_")[0], 16)  # of 256, 64 and 128 work-items
+            takes_rows = case.startswith(("kv_", "hadamard", "slot_append"))  # 64 work-items; 256 and 128 do the others
+            groups = 32 if takes_rows else 8 if case.startswith(("page_", "slot_")) else 16
             return {gpu: TAKEN | {"groups": groups} for gpu in ("H100", "MI200")}
 
         table = script.with_name("resources.json")
@@ -79,10 +84,13 @@ def main():
                                   capture_output=True, text=True)
             runs = len((folder / "runs").read_text().splitlines())
             assert (runs > 0, done.returncode == 0) == (compiled, passed), f"{why}: {runs}\n{done}"
+            return done
 
         write_table()
-        expect(True, True, "the first time")
-        expect(False, True, "the second time")
+        first = expect(True, True, "the first time")
+        second = expect(False, True, "the second time")
+        assert second.stdout.startswith("Nothing was compiled") and first.stdout.count("H100") == len(cases), first
+        assert second.stdout.count("H100") == len(cases), f"what is known is printed, too: {second}"
         append(kernels / "included.h", "// Changed.\n")
         expect(True, True, "another header")
         append(kernels / "other.h", "// Changed.\n")
@@ -96,6 +104,14 @@ def main():
         expect(False, True, "the table as it was")
         write(script, script.read_text().replace('"-O3"', '"-O2"'))
         expect(True, True, "another option")
+
+        # A spill, though the table has it, too: of kernels that store rows, and of attention.
+        spilling = {case: {"H100": one(case)["H100"], "MI200": one(case)["MI200"] | {"spilled": 16}} for case in cases}
+        write(folder / "clang", CLANG.replace("ScratchSize: 0", "ScratchSize: 16"))
+        write_table(kernels=spilling)
+        refused = expect(True, False, "a spill in attention").stderr
+        assert "sdpa_vector f16, 4 rows, MI200: 16 bytes spilled, expected at most 0" in refused, refused
+        assert "q8_0" not in refused and "step" not in refused and "kv_append" not in refused, refused
     print("ok")
 
 

@@ -8,10 +8,11 @@ import json
 import random
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
 from unittest import mock
+
+import numpy
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -30,6 +31,30 @@ def least(changes, costs, most):
         if added <= most:
             found.append((sum(of[which] for of, which in zip(changes, lists) if which is not None), added))
     return min(found)
+
+
+def filled_by_all_places(changes, costs, most):
+    """What fill() gives, by trying all places and lengths of lists."""
+    both = numpy.array(changes, float)
+    order = numpy.argsort(both[:, 0] - both[:, 1], kind="stable")
+    first, second = both[order].T
+    size = len(order) + 1
+    best, places = numpy.full((size, size), numpy.inf), numpy.zeros((size, size), int)  # by the lengths of the lists
+    for place in range(size):
+        there = slice(place + 1), slice(size - place)
+        sums = allocate.least_sums(first[:place])[:, None] + allocate.least_sums(second[place:])
+        places[there][sums < best[there]] = place
+        best[there] = numpy.minimum(best[there], sums)
+    added = numpy.add.outer(numpy.arange(size) * costs[0], numpy.arange(size) * costs[1])
+    best[added > most] = numpy.inf
+    total = best.min()
+    if total == numpy.inf:
+        return None
+    lengths = min(map(tuple, numpy.argwhere(best == total)), key=lambda each: added[each])
+    place = places[lengths]
+    lists = (order[:place][numpy.argsort(first[:place], kind="stable")[:lengths[0]]],
+             order[place:][numpy.argsort(second[place:], kind="stable")[:lengths[1]]])
+    return float(total), int(added[lengths]), [sorted(map(int, each)) for each in lists]
 
 
 def of_layers(sensitivities, kv_heads=1):
@@ -97,12 +122,25 @@ class Filling(unittest.TestCase):
                 self.assertLessEqual(by_heads[0], by_layers[0] + 1e-12)
                 self.assertLessEqual(by_heads[1], most)
 
-    def test_many_heads_take_no_time(self):
+    def test_is_that_of_all_places(self):
+        generator = random.Random(11)
+        draws = (lambda: generator.uniform(-1, 1), lambda: generator.gauss(.001, .002),
+                 lambda: generator.randint(-3, 3) / 4, lambda: generator.randint(0, 1) / 4)
+        for attempt in range(400):
+            draw = draws[attempt % len(draws)]
+            changes = [[draw(), draw()] for _ in range(generator.randint(1, 40))]
+            costs = (generator.choice((34, 8, -8)), generator.choice((8, -8, -16)))
+            most = generator.choice((-200, -20, 0, 10, 34, 100, 10000))
+            self.assertEqual(allocate.fill(changes, costs, most), filled_by_all_places(changes, costs, most))
+
+    def test_places_are_tried_twice_for_each_pair_of_lengths(self):
         generator = random.Random(5)
-        changes = [[generator.gauss(0, 1) for _ in range(2)] for _ in range(256)]
-        begin = time.process_time()
-        allocate.fill(changes, (34, -8), 100)
-        self.assertLess(time.process_time() - begin, 2)
+        changes = [[generator.gauss(0, 1) for _ in range(2)] for _ in range(200)]
+        with mock.patch.object(allocate, "first_least", side_effect=allocate.first_least) as taken:
+            allocate.fill(changes, (34, -8), 100)
+        pairs = 201 * 202 // 2
+        self.assertEqual(sum(len(call.args[1]) for call in taken.call_args_list), pairs)
+        self.assertLess(sum(len(call.args[0]) for call in taken.call_args_list), 4 * pairs)
 
 
 class Changes(unittest.TestCase):

@@ -97,34 +97,71 @@ def least_sums(changes):
     return numpy.concatenate([[0], numpy.cumsum(numpy.sort(changes))])
 
 
+def sums_before(changes):
+    """[place, length]: the least sum of so many of the numbers before a place; infinity where there are fewer."""
+    size = len(changes) + 1
+    sums = numpy.full((size, size), numpy.inf)
+    for place in range(size):
+        sums[place, :place + 1] = least_sums(changes[:place])
+    return sums
+
+
+def first_least(sums, starts):
+    """(the least of each run of sums, which begin at `starts`, where it is first)."""
+    least = numpy.minimum.reduceat(sums, starts)
+    hits = numpy.flatnonzero(sums == numpy.repeat(least, numpy.diff(starts, append=len(sums))))
+    return least, hits[numpy.searchsorted(hits, starts)]
+
+
+def best_lists(first, second, costs, most):
+    """(the least sum, its bytes, the lengths of both lists, the place between them) of units in order of preference.
+
+    The best place moves behind with the first list's length and before with the second's, as the longer list gains more
+    by more units to choose from. So, of lists with one unit more together, it lies between the best places of those
+    that lack it in the first and in the second list, and for all lengths together few places are tried.
+    """
+    count = len(first)
+    before, behind = sums_before(first), sums_before(second[::-1])
+    found, places = (numpy.inf,), numpy.zeros(0, int)
+    for together in range(count + 1):
+        firsts = numpy.arange(together + 1)
+        seconds = together - firsts
+        low, high = firsts.copy(), count - seconds
+        low[1:] = numpy.maximum(low[1:], places)
+        high[:-1] = numpy.minimum(high[:-1], places)
+        lengths = numpy.maximum(high - low, 0) + 1  # rounding may put one past the other
+        starts = numpy.cumsum(lengths) - lengths
+        tried = numpy.arange(lengths.sum()) + numpy.repeat(low - starts, lengths)
+        sums = before[tried, numpy.repeat(firsts, lengths)] + behind[count - tried, numpy.repeat(seconds, lengths)]
+        least, where = first_least(sums, starts)
+        places = tried[where]
+        added = firsts * costs[0] + seconds * costs[1]
+        least[added > most] = numpy.inf
+        alike = numpy.flatnonzero(least == least.min())
+        at = alike[numpy.argmin(added[alike])]
+        found = min(found, (least[at], added[at], firsts[at], seconds[at], places[at]))
+    return found
+
+
 def fill(changes, costs, most):
     """(predicted change of the loss, bytes, [numbers of the units of each kind]) of the best two lists, or None.
 
     changes: of each unit what each of two kinds adds to the loss; costs: bytes that each adds; most: of all together.
     A unit is in one list at most. Of those that are in a list the first has the ones that prefer it most, or two could
     be exchanged. So, where all units are in order of that preference, the first list is before some place and the
-    second behind it, and each has the units there that change least: all places and lengths of lists are tried.
+    second behind it, and each has the units there that change least. Of ways that are alike it is the one of fewer
+    bytes, then of the shorter first list.
     """
     both = numpy.array(changes, float)
     order = numpy.argsort(both[:, 0] - both[:, 1], kind="stable")
     first, second = both[order].T
-    size = len(order) + 1
-    best, places = numpy.full((size, size), numpy.inf), numpy.zeros((size, size), int)  # by the lengths of the lists
-    for place in range(size):
-        there = slice(place + 1), slice(size - place)
-        sums = least_sums(first[:place])[:, None] + least_sums(second[place:])
-        places[there][sums < best[there]] = place
-        best[there] = numpy.minimum(best[there], sums)
-    added = numpy.add.outer(numpy.arange(size) * costs[0], numpy.arange(size) * costs[1])
-    best[added > most] = numpy.inf
-    total = best.min()
+    total, *rest = best_lists(first, second, costs, most)
     if total == numpy.inf:
         return None
-    lengths = min(map(tuple, numpy.argwhere(best == total)), key=lambda each: added[each])
-    place = places[lengths]
+    added, *lengths, place = rest
     lists = (order[:place][numpy.argsort(first[:place], kind="stable")[:lengths[0]]],
              order[place:][numpy.argsort(second[place:], kind="stable")[:lengths[1]]])
-    return float(total), int(added[lengths]), [sorted(map(int, each)) for each in lists]
+    return float(total), int(added), [sorted(map(int, each)) for each in lists]
 
 
 def allocate(found, most):
@@ -142,7 +179,7 @@ def allocate(found, most):
             filled = fill([[change(kind, each[kind.side]) for kind in pair] for each in lost], costs, most)
             if filled is not None:
                 total, added, lists = filled
-                listed = [(kind, [its_units[number] for number in numbers]) 
+                listed = [(kind, [its_units[number] for number in numbers])
                           for kind, numbers in zip(pair, lists, strict=True)]
                 allocations.append((total, added, string(listed, shape["kv_heads"])))
     if not allocations:
