@@ -19,21 +19,23 @@ static inline void stream_part_f32(__global uchar* row, uint first, float16 x, u
     store_floats((__global float*)row + first, count, x);
 }
 
+/* Stores scores of a row, the logits of a stage. Of probabilities these are read again, by sdpa_normalise. */
+static inline void store_scores_part(const sdpa_params* p, __global uchar* row, uint key, uint count, float16 s) {
+    if (p->scores_mode == SDPA_SCORES_PROBS)
+        store_floats((__global float*)row + key, count, s);
+    else
+        stream_part_f32(row, key, s, count);
+}
+
 /* Stores 16 scores of row r, for the keys from `key` of which `count` exist: the logits as they are, with softcap, or
  * with all that is added and -INFINITY where they are not visible. */
 static inline void store_scores16(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work, uint r,
                                   uint key, uint count, float16 raw, float16 capped, float16 biased, int16 visible) {
     if (p->scores_mode == SDPA_SCORES_NONE || r >= work->rows) return;
-    __global uchar* row = scores_row(p, memory, work, r);
-    const float16 shown = select((float16)(-INFINITY), biased, visible);
-    if (p->scores_mode == SDPA_SCORES_PROBS)
-        store_floats((__global float*)row + key, count, shown); /* sdpa_normalise reads it again */
-    else
-        stream_part_f32(row, key,
-                        p->scores_mode == SDPA_SCORES_RAW          ? raw
-                        : p->scores_mode == SDPA_SCORES_SOFTCAPPED ? capped
-                                                                   : shown,
-                        count);
+    store_scores_part(p, scores_row(p, memory, work, r), key, count,
+                      p->scores_mode == SDPA_SCORES_RAW          ? raw
+                      : p->scores_mode == SDPA_SCORES_SOFTCAPPED ? capped
+                                                                 : select((float16)(-INFINITY), biased, visible));
 }
 
 /* Stores the scores of a whole tile that every row sees, whose logits are the same in every stage.
@@ -43,13 +45,8 @@ static inline void store_tile_scores(const sdpa_params* p, const sdpa_memory* me
     if (p->scores_mode == SDPA_SCORES_NONE) return;
     for (uint r = 0; r < work->rows; ++r) {
         __global uchar* row = scores_row(p, memory, work, r);
-        for (uint i = 0; i < TILE_VECTORS; ++i) {
-            const uint key = tile->key + i * 16;
-            if (p->scores_mode == SDPA_SCORES_PROBS)
-                store_floats((__global float*)row + key, 16, s[r * TILE_VECTORS + i]);
-            else
-                stream_part_f32(row, key, s[r * TILE_VECTORS + i], 16);
-        }
+        for (uint i = 0; i < TILE_VECTORS; ++i)
+            store_scores_part(p, row, tile->key + i * 16, 16, s[r * TILE_VECTORS + i]);
     }
 }
 

@@ -39,13 +39,20 @@ static inline float16 transform16(const sdpa_params* p, const sdpa_memory* memor
     return select((float16)(NO_MAXIMUM), s, is_seen);
 }
 
+/* Whether a logit hides its key. s: [ROWS][TILE_VECTORS]. */
+static inline int has_hiding_logit(const sdpa_work_tile* work, const float16* s) {
+    int16 is_hiding = (int16)(0);
+    for (uint i = 0; i < ROWS_TAKEN(work) * TILE_VECTORS; ++i) is_hiding |= s[i] == -INFINITY;
+    return any_lane(is_hiding);
+}
+
 /* position: [TILE_VECTORS]; bias, s: [ROWS][TILE_VECTORS]. */
 static inline void sdpa_transform(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work,
                                   const sdpa_tile* tile, const int16* position, const float16* bias, float16* s,
                                   sdpa_seen* seen) {
     seen->by_any = seen->by_all = BITS_OF_TILE(tile->count);
     seen->is_partial = !seen->all || tile->count < TILE;
-    if (!changes_logits(p) && !seen->is_partial) {
+    if (!changes_logits(p) && !seen->is_partial && !has_hiding_logit(work, s)) {
         store_tile_scores(p, memory, work, tile, s);
         return;
     }
