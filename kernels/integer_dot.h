@@ -3,7 +3,7 @@
 
 /* sum + the products of the 64 bytes of `codes`, unsigned, with those of `q`, signed; lane i has bytes 4i .. 4i + 3. */
 static inline int16 dot_bytes(int16 sum, uint16 codes, uint16 q) {
-#if defined(INTEGER_DOT_VNNI)
+#if defined(INTEGER_DOT_VNNI) && defined(__AVX512F__) /* LLVM may know less of a processor than it has */
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(q));
     return sum;
 #elif defined(INTEGER_DOT_EXTENSION)

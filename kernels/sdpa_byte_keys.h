@@ -23,7 +23,7 @@ static inline void round_query(const float16* q, byte_query* result) {
     }
     result->is_finite = !any_lane(special);
     const float magnitude = result->is_finite ? maximum_of_lanes(largest) : 0.0f;
-    const float inverse = magnitude > 0x1p-100f ? 127.0f / magnitude : 0.0f; /* less would make it infinite */
+    const float inverse = magnitude > 0x1p-120f ? 127.0f / magnitude : 0.0f; /* else infinite */
     char in_order[HEAD_SIZE];
     for (uint c = 0; c < K_CHUNKS; ++c) {
         vstore16(convert_char16(result->is_finite ? rint(q[c] * inverse) : (float16)(0.0f)), c, in_order);

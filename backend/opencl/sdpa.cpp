@@ -34,7 +34,7 @@ uint32_t count_multiplied(const SdpaKernel& kernel) {
                       [&](const SdpaKernel::Formats& one) { return takes(one.k) && takes(one.v); }));
 }
 
-// Whether a row's codes are bytes or less that share a factor, and are whole numbers, or rounded to such.
+// Whether the codes of a row fit bytes and share one factor. Centroids are rounded to whole numbers.
 bool has_byte_keys(Type type, uint32_t head_size) {
     switch (type) {
     case Type::turbo4: return head_size % 64 == 0;
@@ -139,12 +139,13 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
 void SdpaLauncher::choose_integer_dot(SdpaKernel& kernel) const {
     const bool is_emulated = options_.dot == "emulated";
     const IntegerDot offered = runtime_.capabilities().integer_dot;
-    if (!is_emulated && offered == IntegerDot::none)
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "dot=integer is forced, but the device has neither AVX-512's VNNI under "
-                                              "PoCL nor cl_khr_integer_dot_product");
     for (uint32_t i = 0; i < kernel.segments; ++i)
         if (has_byte_keys(kernel.formats[i].k, kernel.head_size)) kernel.byte_keys |= 1u << i;
-    if (kernel.byte_keys != 0 && !is_emulated) kernel.integer_dot = offered;
+    if (kernel.byte_keys == 0 || is_emulated) return;
+    if (offered == IntegerDot::none)
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "dot=integer is forced, but the device has neither AVX-512's VNNI under "
+                                              "PoCL nor cl_khr_integer_dot_product");
+    kernel.integer_dot = offered;
 }
 
 std::string SdpaLauncher::validate(const Sdpa& args) const {

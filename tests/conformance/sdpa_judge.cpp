@@ -327,6 +327,7 @@ std::string judge_sdpa(const SdpaCase& shape, uint64_t seed, std::string* refusa
 
     std::string wrong = problem.damage();
     const bool has_byte_keys = before.message.find("_integer") != std::string::npos;
+    if (has_byte_keys) subject().note_byte_keys();
     const SdpaProblem biased = run_reference(problem, WINNOW_SCORES_BIASED);
     const bool is_biased = shape.scores_mode == WINNOW_SCORES_BIASED || shape.scores_mode == WINNOW_SCORES_NONE;
     const SdpaProblem wanted = is_biased ? SdpaProblem() : run_reference(problem, shape.scores_mode);
