@@ -151,7 +151,7 @@ typedef struct winnow_launch {
     uint64_t end_ns;    /* when it was over */
     uint64_t bytes;     /* of the rows, scores, slot maps, importance and signatures that it was given to read and to
                          * write. It may pass over what no query sees and what is free; what moves because the device
-                         * decides so is not counted, docs/abi.md. 0: nothing is */
+                         * decides so is not counted, docs/abi.md. 0 where nothing is counted */
 } winnow_launch;
 
 typedef void (*winnow_launch_callback)(void *user_data, const winnow_launch *launch);

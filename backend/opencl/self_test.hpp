@@ -1,7 +1,7 @@
 // Whether kernels come out right where they are more than plain OpenCL C, in groups of many work-items, with subgroups
 // or tensor cores: one small case of an operation against arithmetic of the host, before it is first used on a device.
-// What was found is kept beside the compiled programs, by kernel, device and driver. A driver that compiles a kernel
-// wrong, or not at all, gets the next variant, and the log says so.
+// What was found is kept beside the compiled programs, by kernel, device, driver and sources of the backend. A driver
+// that compiles a kernel wrong, or not at all, gets the next variant, and the log says so.
 #pragma once
 
 #include <functional>
@@ -33,12 +33,12 @@ public:
     // kernel of prompts, without which they get that of few tokens. What is forced stays.
     void test_attention();
 
-    // Before attention over slots, and over packed rows without slots; the first one is what it is for. The same by a
-    // step of a cache, and by packed rows, too.
+    // Before each attention over slots, and over packed rows without slots, of which the first call tests: the kernel
+    // that test_attention left, by a step of a cache, or by packed rows. What comes out wrong is taken away likewise.
     void test_slot_attention();
     void test_packed_attention();
 
-    // Before a launch of another operation; the first one is what it is for. Its kernel of groups of many work-items
+    // Before each launch of another operation, of which the first call tests. Its kernel of groups of many work-items
     // is left for the one of the shape "cpu" where it is wrong. What is forced stays.
     void test_before(std::string_view operation);
 

@@ -50,7 +50,7 @@ std::vector<std::string> devices_in_place(const winnow_api& api) {
     std::vector<winnow_device_info> infos(count);
     for (uint32_t i = 0; i < count; ++i) {
         infos[i].struct_size = sizeof infos[i];
-        if (api.device_info(i, &infos[i], nullptr, 0) != WINNOW_OK) return {};
+        if (api.device_info(i, &infos[i], nullptr, 0) != WINNOW_OK) infos[i] = {}; // it reaches nothing
     }
     const auto gpu = std::find_if(infos.begin(), infos.end(), is_of_type(WINNOW_DEVICE_GPU));
     std::vector<std::string> places;
@@ -145,7 +145,15 @@ bool Plugin::take_device(const std::string& device) {
 
 void Plugin::open_device() {
     const std::vector<std::string> places = devices_in_place(*api_);
-    const auto take = [this](const std::string& device) { return take_device(device); };
+    const auto take = [this](const std::string& device) {
+        try {
+            return take_device(device);
+        } catch (const std::exception& error) {
+            log_line(GGML_LOG_LEVEL_WARN, "device \"%s\" is not used for caches in place: %s", device.c_str(),
+                     error.what());
+            return false; // another one may do
+        }
+    };
     does_copy_ = std::none_of(places.begin(), places.end(), take) && !take_device("");
     if (!does_copy_ || is_device_named()) return;
     refusal_ = std::string("a cache in place lies in the host's memory, and no OpenCL device here reaches it: ") +
