@@ -10,6 +10,9 @@
 namespace winnow::bench {
 namespace {
 
+constexpr size_t least_groups = 32; // of a CPU, so that a thread that was kept from its share leaves little behind
+constexpr size_t groups_of_a_gpus_unit = 8;
+
 template <typename Handle, typename Query>
 std::string text_of(Query query, Handle handle, cl_uint name) {
     char text[1024] = "";
@@ -93,12 +96,15 @@ std::unique_ptr<PlainDevice> PlainDevice::of(const Options& options, const winno
     device->is_cpu_ = info.type == WINNOW_DEVICE_CPU;
     device->platform_version_ = text_of(clGetPlatformInfo, found.platform, CL_PLATFORM_VERSION);
     const size_t count = options.host_threads ? std::min<size_t>(options.threads, found.devices.size()) : 1;
-    device->compute_units_ = count > 1 ? 1 : info.compute_units;
+    device->compute_units_ = count > 1 ? 1 : std::max<size_t>(info.compute_units, 1);
     for (size_t i = 0; i < count; ++i) device->queues_.emplace_back(found.devices[i], device->is_cpu_);
     return device;
 }
 
-size_t PlainDevice::groups() const { return is_cpu_ ? 32 : 8 * compute_units_; }
+size_t PlainDevice::groups() const {
+    const size_t of_a_unit = is_cpu_ ? (least_groups + compute_units_ - 1) / compute_units_ : groups_of_a_gpus_unit;
+    return of_a_unit * compute_units_;
+}
 
 void PlainDevice::run(const std::function<void(size_t)>& task) const {
     const auto run_and_wait = [&](size_t queue) {
