@@ -63,8 +63,9 @@ PlainQueue::PlainQueue(cl_device_id device, bool is_cpu) {
         clCreateCommandQueueWithProperties(context_.get(), device, nullptr, &status));
     check_cl(status, "clCreateCommandQueueWithProperties");
     const char* text = plain_kernels;
+    const size_t length = std::strlen(text);
     program_ =
-        Owned<cl_program, clReleaseProgram>(clCreateProgramWithSource(context_.get(), 1, &text, nullptr, &status));
+        Owned<cl_program, clReleaseProgram>(clCreateProgramWithSource(context_.get(), 1, &text, &length, &status));
     check_cl(status, "clCreateProgramWithSource");
     check_cl(clBuildProgram(program_.get(), 1, &device, is_cpu ? "-DWIDTH=16 -DITEMS=1" : "-DWIDTH=4 -DITEMS=256",
                             nullptr, nullptr),
@@ -76,6 +77,12 @@ OwnedMemory PlainQueue::memory(cl_mem_flags flags, size_t size, void* host) cons
     OwnedMemory made(clCreateBuffer(context_.get(), flags, size, host, &status));
     check_cl(status, "clCreateBuffer");
     return made;
+}
+
+void PlainQueue::read(const OwnedMemory& memory, std::vector<cl_uint>& words) const {
+    check_cl(clEnqueueReadBuffer(queue_.get(), memory.get(), CL_TRUE, 0, words.size() * sizeof words[0], words.data(),
+                                 0, nullptr, nullptr),
+             "clEnqueueReadBuffer");
 }
 
 void PlainQueue::enqueue(const OwnedKernel& kernel, cl_uint argument, size_t groups, size_t items) const {

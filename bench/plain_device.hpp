@@ -46,6 +46,7 @@ public:
     PlainQueue(cl_device_id device, bool is_cpu);
 
     OwnedMemory memory(cl_mem_flags flags, size_t size, void* host = nullptr) const;
+    void read(const OwnedMemory& memory, std::vector<cl_uint>& words) const; // as many as there are
     // With its arguments.
     template <typename... Arguments>
     OwnedKernel kernel(const char* name, const Arguments&... arguments) const {

@@ -99,6 +99,7 @@ nlohmann::json measure(const Options& options, Backend& backend, Limits& limits,
 
     const double time = turns.seconds(0), scores_cost = turns.seconds(scores_turn) / time - 1;
     const double of_multiply_add = has_arithmetic ? turns.seconds(multiply_turn) / limits.peaks->multiply_adds() : 0;
+    if (read) read->check();
     const double of_conversion = has_arithmetic ? turns.seconds(convert_turn) / limits.peaks->conversions() : 0;
     const double arithmetic = arithmetic_seconds(sizes, of_multiply_add, of_conversion);
     const double binding = std::max(turns.seconds(read_turn), arithmetic) / time;
