@@ -58,11 +58,6 @@ std::vector<Formats> formats_of(const Choices& choices) {
     return formats;
 }
 
-std::string platform_version(const Options& options, const Backend& backend) {
-    const std::unique_ptr<PlainDevice> device = PlainDevice::of(options, backend.info());
-    return device ? device->platform_version() : "";
-}
-
 // Adds to `all` a text that it does not end with yet, for devices that are measured one after another.
 void join(nlohmann::json& all, const std::string& text) {
     std::string joined = all.is_string() ? all.get<std::string>() : "";
@@ -81,7 +76,7 @@ void measure(const Options& options, const std::vector<std::pair<const char*, Be
     join(report["device"], device.name);
     join(report["platform"], device.platform);
     join(report["driver"], device.driver_version);
-    join(report["platform_version"], platform_version(options, backend));
+    join(report["platform_version"], platform_version(device));
     join(report["winnow"], backend.version());
     for (nlohmann::json& run : runs)
         for (const auto& [name, bench] : benches)

@@ -96,12 +96,16 @@ void PlainQueue::enqueue(const OwnedKernel& kernel, size_t groups, size_t items)
              "clEnqueueNDRangeKernel");
 }
 
+std::string platform_version(const winnow_device_info& info) {
+    const Found found = find_devices(info);
+    return found.devices.empty() ? "" : text_of(clGetPlatformInfo, found.platform, CL_PLATFORM_VERSION);
+}
+
 std::unique_ptr<PlainDevice> PlainDevice::of(const Options& options, const winnow_device_info& info) {
     const Found found = find_devices(info);
     if (found.devices.empty()) return nullptr;
     std::unique_ptr<PlainDevice> device(new PlainDevice);
     device->is_cpu_ = info.type == WINNOW_DEVICE_CPU;
-    device->platform_version_ = text_of(clGetPlatformInfo, found.platform, CL_PLATFORM_VERSION);
     const size_t count = options.host_threads ? std::min<size_t>(options.threads, found.devices.size()) : 1;
     device->compute_units_ = count > 1 ? 1 : std::max<size_t>(info.compute_units, 1);
     for (size_t i = 0; i < count; ++i) device->queues_.emplace_back(found.devices[i], device->is_cpu_);

@@ -64,8 +64,12 @@ def main():
             as_gpu = {"OPENCL_LAYERS": gpu_layer, "POCL_DEVICES": "pthread"}
             report, _ = measured(*odd, **as_gpu)
             expect(all(row["read_seconds"] > 0 for row in report["sdpa_vector"]), "side by side, as on a GPU")
+            refuses = as_gpu | {"WINNOW_LAYER_TEXT": "read_abreast", "WINNOW_LAYER_TAKEN_FOR": "read abreast"}
+            expect("clBuildProgram" in run(*odd, **refuses).stderr, "a driver refuses plain kernels")
+            report, _ = measured("--device", POCL, "--filter", "kv_append", **refuses)
+            expect("OpenCL" in report["platform_version"], "what needs none of them goes on")
         else:
-            print("skipped: a GPU's read, as there is no layer of OpenCL for it")
+            print("skipped: a GPU's read, and plain kernels that are refused: there is no layer of OpenCL for it")
 
         report, _ = measured("--device", POCL, "--filter", "sdpa_vector", "--type", "q8_0", "f32", "--v-type", "turbo3")
         found = [(row["k_type"], row["v_type"]) for row in report["sdpa_vector"]]
