@@ -100,6 +100,10 @@ def main():
 
         report, _ = measured("--device", POCL, "--filter", "growth", "--layers", 3)
         expect({row["layers"] for row in report["growth"]} == {3}, "growth goes through the layers of a model")
+        report, _ = measured("--device", POCL, "--filter", "growth", "--layers", 3, "--keys", 4096, "--layer-memory", 1)
+        found = {row["cache"]: row["layers"] for row in report["growth"] if row["keys"] == 4096}
+        expect(found["f16"] == found["plain read of f16"] == 1 and found["winnow:budget=1024"] == 3,
+               f"as many layers as their own bytes let: {found}")
 
         report, _ = measured("--backend", "reference", "--filter", "sdpa_vector")
         expect("read_seconds" not in report["sdpa_vector"][0], "without OpenCL there are no limits")
