@@ -93,7 +93,7 @@ def draw_attention(rows, _):
             own = [row for row in of_size if key in row]
             lines(panel, own, lambda row: f"{row['k_type']}/{row['v_type']}, {row['group']} to a KV head" + which(row),
                   lambda row, key=key, factor=factor: row[key] * factor)
-            if not own:  # lent threads have no plain read, and ggml not every format
+            if not own:  # without OpenCL there is no plain read, and ggml has not every format
                 panel.text(.5, .5, "not measured", ha="center", transform=panel.transAxes)
             lengths(panel, own)
             panel.set_ylim(bottom=0)

@@ -3,9 +3,10 @@
 // keys, so that a budget of a share grows with it and one of 1024 tokens does not.
 //
 // A turn goes through all layers of a model, one after another, so that a layer is not found where the processor keeps
-// it if the model would not find it there; figures are of one of them. As many layers take part as have 1 GiB of K and
-// V in f16, one at least: the longer the context, the fewer it takes to be beyond any cache of a processor. The query
-// stays the same, so that under recall no page comes after the first.
+// it if the model would not find it there; figures are of one of them. Of each cache as many layers take part as the
+// model has while all of them, cold rows included, stay within 1 GiB (--layer-memory), one at least: the larger a
+// layer, the fewer it takes to be beyond any cache of a processor. The query stays the same, so that under recall no
+// page comes after the first.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -21,7 +22,6 @@ namespace winnow::bench {
 namespace {
 
 constexpr std::array configs = {"winnow", "winnow:budget=1/4", "winnow:budget=1024", "winnow:budget=1/16,recall=host"};
-constexpr uint64_t most_bytes = uint64_t{1} << 30; // of all layers in f16
 
 struct Row {
     std::string cache;
@@ -44,6 +44,7 @@ public:
         }
     }
     const Row& row() const { return row_; }
+    int64_t layers() const { return static_cast<int64_t>(shortest_.size()); }
     double seconds() const { // of a layer
         return std::accumulate(shortest_.begin(), shortest_.end(), 0.0) / static_cast<double>(shortest_.size());
     }
@@ -54,34 +55,42 @@ private:
     std::vector<double> shortest_;
 };
 
-int64_t layers_of(const Options& options, const AttentionSizes& sizes) {
-    const uint64_t bytes = 2 * 2 * static_cast<uint64_t>(sizes.kv_heads * sizes.kv_len * sizes.head_size);
-    return std::clamp<int64_t>(static_cast<int64_t>(most_bytes / bytes), 1, options.layers);
+int64_t layers_of(const Options& options, uint64_t bytes_of_a_layer) {
+    const uint64_t all = static_cast<uint64_t>(options.layer_memory) << 20;
+    return std::clamp<int64_t>(static_cast<int64_t>(all / std::max<uint64_t>(bytes_of_a_layer, 1)), 1, options.layers);
+}
+
+// Of a layer, with its cold rows.
+uint64_t bytes_of(Backend& backend, const std::string& config, const AttentionSizes& sizes) {
+    const winnow_cache_stats stats = backend.estimate(layer_of(sizes, config, sizes.kv_len), sizes.kv_len);
+    return stats.bytes + stats.cold_bytes;
 }
 
 void measure(const Options& options, Backend& backend, const PlainDevice* device, const AttentionSizes& sizes,
              nlohmann::json& rows) {
-    const int64_t layers = layers_of(options, sizes);
+    const auto f16_bytes = 2 * 2 * static_cast<uint64_t>(sizes.kv_heads * sizes.kv_len * sizes.head_size);
+    const int64_t f16_layers = layers_of(options, f16_bytes);
     std::vector<std::unique_ptr<Attention>> full;
     std::vector<std::unique_ptr<GgmlAttention>> ggml;
     std::vector<std::unique_ptr<ReadLimit>> read;
-    for (int64_t layer = 0; layer < layers; ++layer) {
+    for (int64_t layer = 0; layer < f16_layers; ++layer) {
         const Attention& its = *full.emplace_back(std::make_unique<Attention>(backend, sizes));
         if (GgmlAttention::reads(sizes.k_type, sizes.v_type))
             ggml.push_back(std::make_unique<GgmlAttention>(its, false, options.threads));
         if (device != nullptr)
             read.push_back(std::make_unique<ReadLimit>(*device, std::vector<const Memory*>{&its.k(), &its.v()}));
     }
-    const uint64_t full_bytes = full[0]->k().size() + full[0]->v().size();
     std::vector<Kind> kinds;
     const auto add = [&](Row row, auto& all) {
-        kinds.emplace_back(std::move(row), layers, [&all](int64_t layer) { all[static_cast<size_t>(layer)]->run(); });
+        kinds.emplace_back(std::move(row), f16_layers,
+                           [&all](int64_t layer) { all[static_cast<size_t>(layer)]->run(); });
     };
-    add({"f16", full_bytes, 0}, full);
-    if (!ggml.empty()) add({"ggml f16", full_bytes, 0, "ggml_seconds"}, ggml);
-    if (!read.empty()) add({"plain read of f16", full_bytes, 0, "read_seconds"}, read);
+    add({"f16", f16_bytes, 0}, full);
+    if (!ggml.empty()) add({"ggml f16", f16_bytes, 0, "ggml_seconds"}, ggml);
+    if (!read.empty()) add({"plain read of f16", f16_bytes, 0, "read_seconds"}, read);
     std::vector<std::unique_ptr<FilledCache>> caches;
     for (const char* config : configs) {
+        const int64_t layers = layers_of(options, bytes_of(backend, config, sizes));
         FilledCache& cache =
             *caches.emplace_back(std::make_unique<FilledCache>(backend, config, sizes, std::vector<uint8_t>{}, layers));
         const winnow_cache_stats stats = cache.stats();
@@ -98,13 +107,13 @@ void measure(const Options& options, Backend& backend, const PlainDevice* device
         print_row({cache + " G=" + std::to_string(sizes.group) + " D=" + std::to_string(sizes.head_size) + " " +
                        std::to_string(sizes.kv_len),
                    fixed(kind.seconds() * 1e6, 1), mib(bytes), cold_bytes > 0 ? mib(cold_bytes) : "-",
-                   fixed(kinds[0].seconds() / kind.seconds(), 2), std::to_string(layers)});
+                   fixed(kinds[0].seconds() / kind.seconds(), 2), std::to_string(kind.layers())});
         rows.push_back({{"cache", cache},
                         {"kv_heads", sizes.kv_heads},
                         {"group", sizes.group},
                         {"head_size", sizes.head_size},
                         {"keys", sizes.kv_len},
-                        {"layers", layers},
+                        {"layers", kind.layers()},
                         {time, kind.seconds()},
                         {"bytes", bytes},
                         {"cold_bytes", cold_bytes}});

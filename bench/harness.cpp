@@ -187,6 +187,15 @@ winnow_cache* Backend::make_cache(const winnow_cache_desc& desc) {
     return cache;
 }
 
+winnow_cache_stats Backend::estimate(const winnow_cache_desc& desc, int64_t tokens) {
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    char message[512] = "";
+    if (library_.api->cache_estimate(context_, &desc, tokens, &stats, message, sizeof message) != WINNOW_OK)
+        throw std::runtime_error(message);
+    return stats;
+}
+
 void Backend::destroy(winnow_cache* cache) { library_.api->cache_destroy(cache); }
 
 void Backend::run(winnow_cache* cache, const winnow_cache_step_desc& desc) {

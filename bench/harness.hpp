@@ -30,10 +30,11 @@ struct Options {
     std::vector<int64_t> head_sizes{64, 128};
     std::vector<int64_t> key_counts{512, 2048, 8192, 32768};
     int64_t kv_heads = 8;
-    int64_t layers = 32;       // of a model, where their memory matters
-    double seconds = 1.0;      // for each row of a table
-    uint32_t threads = 2;      // of ggml
-    bool host_threads = false; // the backend computes on the same threads; these options have to outlive it
+    int64_t layers = 32;         // of a model, where their memory matters
+    int64_t layer_memory = 1024; // MiB of all layers of a cache at most
+    double seconds = 1.0;        // for each row of a table
+    uint32_t threads = 2;        // of ggml
+    bool host_threads = false;   // the backend computes on the same threads; these options have to outlive it
 };
 
 // PoCL's devices that compute in the calling thread, for contexts on the host's threads: before OpenCL is first used.
@@ -65,6 +66,7 @@ public:
     uint64_t row_bytes(uint32_t type, int64_t elements);
 
     winnow_cache* make_cache(const winnow_cache_desc& desc);
+    winnow_cache_stats estimate(const winnow_cache_desc& desc, int64_t tokens); // of one sequence
     void destroy(winnow_cache* cache);
     void run(winnow_cache* cache, const winnow_cache_step_desc& desc); // and waits
     void copy(winnow_cache* cache, int64_t from, int64_t to);          // of sequences; these three wait, too

@@ -19,6 +19,8 @@ public:
     ReadLimit(const PlainDevice& device, const std::vector<const Memory*>& memory);
     ~ReadLimit();
     void run(uint32_t times = 1); // in one launch for each memory
+    // Throws std::runtime_error where a run leaves out bytes: the xor of all words that it reads is not the memory's.
+    void check();
 
 private:
     struct State;

@@ -58,11 +58,6 @@ std::vector<Formats> formats_of(const Choices& choices) {
     return formats;
 }
 
-std::string platform_version(const Options& options, const Backend& backend) {
-    const std::unique_ptr<PlainDevice> device = PlainDevice::of(options, backend.info());
-    return device ? device->platform_version() : "";
-}
-
 // Adds to `all` a text that it does not end with yet, for devices that are measured one after another.
 void join(nlohmann::json& all, const std::string& text) {
     std::string joined = all.is_string() ? all.get<std::string>() : "";
@@ -81,7 +76,7 @@ void measure(const Options& options, const std::vector<std::pair<const char*, Be
     join(report["device"], device.name);
     join(report["platform"], device.platform);
     join(report["driver"], device.driver_version);
-    join(report["platform_version"], platform_version(options, backend));
+    join(report["platform_version"], platform_version(device));
     join(report["winnow"], backend.version());
     for (nlohmann::json& run : runs)
         for (const auto& [name, bench] : benches)
@@ -132,8 +127,12 @@ void add_options(CLI::App& app, Options& options, Choices& choices) {
     app.add_option("--kv-heads", options.kv_heads, "KV heads of the decode step")->check(CLI::PositiveNumber);
     app.add_option("--layers", options.layers,
                    "layers through which each turn of growth goes, so that caches of the processor hold what they hold "
-                   "with a model; fewer where these would have more than 1 GiB of f16, one at least")
+                   "with a model; of each cache fewer where these would take more than --layer-memory, one at least")
         ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--layer-memory", options.layer_memory,
+                   "MiB that all layers of a cache of growth take at most, cold rows included")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
         ->capture_default_str();
     app.add_option("--seconds", options.seconds, "time for each row")->check(CLI::PositiveNumber);
     app.add_option("--threads", options.threads, "threads of ggml")->check(CLI::PositiveNumber);

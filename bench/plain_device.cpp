@@ -10,6 +10,9 @@
 namespace winnow::bench {
 namespace {
 
+constexpr size_t least_groups = 32; // of a CPU, so that a thread that was kept from its share leaves little behind
+constexpr size_t groups_of_a_gpus_unit = 8;
+
 template <typename Handle, typename Query>
 std::string text_of(Query query, Handle handle, cl_uint name) {
     char text[1024] = "";
@@ -60,8 +63,9 @@ PlainQueue::PlainQueue(cl_device_id device, bool is_cpu) {
         clCreateCommandQueueWithProperties(context_.get(), device, nullptr, &status));
     check_cl(status, "clCreateCommandQueueWithProperties");
     const char* text = plain_kernels;
+    const size_t length = std::strlen(text);
     program_ =
-        Owned<cl_program, clReleaseProgram>(clCreateProgramWithSource(context_.get(), 1, &text, nullptr, &status));
+        Owned<cl_program, clReleaseProgram>(clCreateProgramWithSource(context_.get(), 1, &text, &length, &status));
     check_cl(status, "clCreateProgramWithSource");
     check_cl(clBuildProgram(program_.get(), 1, &device, is_cpu ? "-DWIDTH=16 -DITEMS=1" : "-DWIDTH=4 -DITEMS=256",
                             nullptr, nullptr),
@@ -75,6 +79,12 @@ OwnedMemory PlainQueue::memory(cl_mem_flags flags, size_t size, void* host) cons
     return made;
 }
 
+void PlainQueue::read(const OwnedMemory& memory, std::vector<cl_uint>& words) const {
+    check_cl(clEnqueueReadBuffer(queue_.get(), memory.get(), CL_TRUE, 0, words.size() * sizeof words[0], words.data(),
+                                 0, nullptr, nullptr),
+             "clEnqueueReadBuffer");
+}
+
 void PlainQueue::enqueue(const OwnedKernel& kernel, cl_uint argument, size_t groups, size_t items) const {
     check_cl(clSetKernelArg(kernel.get(), 0, sizeof argument, &argument), "clSetKernelArg");
     enqueue(kernel, groups, items);
@@ -86,19 +96,26 @@ void PlainQueue::enqueue(const OwnedKernel& kernel, size_t groups, size_t items)
              "clEnqueueNDRangeKernel");
 }
 
+std::string platform_version(const winnow_device_info& info) {
+    const Found found = find_devices(info);
+    return found.devices.empty() ? "" : text_of(clGetPlatformInfo, found.platform, CL_PLATFORM_VERSION);
+}
+
 std::unique_ptr<PlainDevice> PlainDevice::of(const Options& options, const winnow_device_info& info) {
     const Found found = find_devices(info);
     if (found.devices.empty()) return nullptr;
     std::unique_ptr<PlainDevice> device(new PlainDevice);
     device->is_cpu_ = info.type == WINNOW_DEVICE_CPU;
-    device->platform_version_ = text_of(clGetPlatformInfo, found.platform, CL_PLATFORM_VERSION);
     const size_t count = options.host_threads ? std::min<size_t>(options.threads, found.devices.size()) : 1;
-    device->compute_units_ = count > 1 ? 1 : info.compute_units;
+    device->compute_units_ = count > 1 ? 1 : std::max<size_t>(info.compute_units, 1);
     for (size_t i = 0; i < count; ++i) device->queues_.emplace_back(found.devices[i], device->is_cpu_);
     return device;
 }
 
-size_t PlainDevice::groups() const { return is_cpu_ ? 32 : 8 * compute_units_; }
+size_t PlainDevice::groups() const {
+    const size_t of_a_unit = is_cpu_ ? (least_groups + compute_units_ - 1) / compute_units_ : groups_of_a_gpus_unit;
+    return of_a_unit * compute_units_;
+}
 
 void PlainDevice::run(const std::function<void(size_t)>& task) const {
     const auto run_and_wait = [&](size_t queue) {

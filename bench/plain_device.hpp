@@ -46,6 +46,7 @@ public:
     PlainQueue(cl_device_id device, bool is_cpu);
 
     OwnedMemory memory(cl_mem_flags flags, size_t size, void* host = nullptr) const;
+    void read(const OwnedMemory& memory, std::vector<cl_uint>& words) const; // as many as there are
     // With its arguments.
     template <typename... Arguments>
     OwnedKernel kernel(const char* name, const Arguments&... arguments) const {
@@ -67,6 +68,9 @@ private:
     Owned<cl_program, clReleaseProgram> program_;
 };
 
+// Of the device's platform, as OpenCL tells it without building anything; empty where the backend computes without it.
+std::string platform_version(const winnow_device_info& info);
+
 class PlainDevice {
 public:
     // Null where the backend computes without OpenCL.
@@ -77,7 +81,6 @@ public:
     size_t items() const { return is_cpu_ ? 1 : 256; } // of a group
     size_t groups() const;                             // that fill a queue's device
     size_t compute_units() const { return compute_units_; }
-    const std::string& platform_version() const { return platform_version_; }
     const std::vector<PlainQueue>& queues() const { return queues_; }
     // Has a thread for each queue enqueue what `task` does with it, and waits.
     void run(const std::function<void(size_t)>& task) const;
@@ -87,7 +90,6 @@ private:
 
     bool is_cpu_ = true;
     size_t compute_units_ = 1;
-    std::string platform_version_;
     std::vector<PlainQueue> queues_;
 };
 

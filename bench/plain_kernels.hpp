@@ -10,39 +10,58 @@ inline constexpr const char* plain_kernels = R"(
 typedef JOIN(float, WIDTH) numbers;
 #define GROUP __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 
-// Read, so many times: a work-item to a group, or side by side.
+// Read, so many times: a work-item to a group, or side by side. A sink gets the xor of all 32-bit words that its group,
+// or its work-item, has read. A group has a part of its own, and with each further time the next group's: what it has
+// read may lie in a cache near it, and everything where all of it lies.
+
+// Of the bytes behind whole loads, as words with zeros behind them.
+uint xor_of_bytes(__global const uchar *bytes, ulong begin, ulong end) {
+    uint x = 0;
+    for (ulong i = begin; i < end; ++i) x ^= (uint)bytes[i] << (8 * (i % 4));
+    return x;
+}
+
 __attribute__((reqd_work_group_size(1, 1, 1))) __kernel void read_all(uint times, __global const uint16 *data,
-                                                                      ulong count, __global uint *sink) {
-    __global const uint16 *p = data + get_group_id(0) * count;
+                                                                      ulong bytes, __global uint *sink) {
+    const ulong groups = get_num_groups(0), loads = bytes / sizeof(uint16);
     uint16 a = 0, b = 0, c = 0, d = 0;
-    for (uint time = 0; time < times; ++time)
-        for (ulong i = 0; i + 4 <= count; i += 4) {
-            a ^= p[i];
-            b ^= p[i + 1];
-            c ^= p[i + 2];
-            d ^= p[i + 3];
+    uint rest = 0;
+    for (uint time = 0; time < times; ++time) {
+        const ulong part = (get_group_id(0) + time) % groups;
+        const ulong end = loads * (part + 1) / groups;
+        ulong i = loads * part / groups;
+        for (; i + 4 <= end; i += 4) {
+            a ^= data[i];
+            b ^= data[i + 1];
+            c ^= data[i + 2];
+            d ^= data[i + 3];
         }
+        for (; i < end; ++i) a ^= data[i];
+        if (part + 1 == groups) rest ^= xor_of_bytes((__global const uchar *)data, loads * sizeof(uint16), bytes);
+    }
     a ^= b ^ c ^ d;
     const uint8 x = a.lo ^ a.hi;
     const uint4 y = x.lo ^ x.hi;
-    sink[get_group_id(0)] = y.x ^ y.y ^ y.z ^ y.w;
+    sink[get_group_id(0)] = y.x ^ y.y ^ y.z ^ y.w ^ rest;
 }
 
-GROUP __kernel void read_abreast(uint times, __global const uint4 *data, ulong count, __global uint *sink) {
-    const ulong step = get_global_size(0);
+GROUP __kernel void read_abreast(uint times, __global const uint4 *data, ulong bytes, __global uint *sink) {
+    const ulong step = get_global_size(0), loads = bytes / sizeof(uint4);
     uint4 a = 0, b = 0, c = 0, d = 0;
+    uint rest = 0;
     for (uint time = 0; time < times; ++time) {
-        ulong i = get_global_id(0);
-        for (; i + 3 * step < count; i += 4 * step) {
+        ulong i = (get_global_id(0) + time * get_local_size(0)) % step;
+        for (; i + 3 * step < loads; i += 4 * step) {
             a ^= data[i];
             b ^= data[i + step];
             c ^= data[i + 2 * step];
             d ^= data[i + 3 * step];
         }
-        for (; i < count; i += step) a ^= data[i];
+        for (; i < loads; i += step) a ^= data[i];
+        if (get_global_id(0) == 0) rest ^= xor_of_bytes((__global const uchar *)data, loads * sizeof(uint4), bytes);
     }
     a ^= b ^ c ^ d;
-    if ((a.x ^ a.y ^ a.z ^ a.w) == 1) sink[0] = 1;
+    sink[get_global_id(0)] = a.x ^ a.y ^ a.z ^ a.w ^ rest;
 }
 
 // Arithmetic: chains that do not wait for each other, as many as keep two units busy whose results come four or five
