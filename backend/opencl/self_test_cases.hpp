@@ -121,7 +121,8 @@ inline std::string first_of(std::initializer_list<std::string> found) {
     return {};
 }
 
-// Slots, which are free, with random rows and importances; in turbo formats rows of random bytes, two to an element of the arrays.
+// Slots, which are free, with random rows and importances; in turbo formats rows of random bytes, two to an element of
+// the arrays.
 struct CaseSegment {
     CaseRows<uint16_t> k, v;
     CaseRows<int32_t> tokens;
