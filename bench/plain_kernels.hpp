@@ -67,6 +67,14 @@ GROUP __kernel void read_abreast(uint times, __global const uint4 *data, ulong b
 // Arithmetic: chains that do not wait for each other, as many as keep two units busy whose results come four or five
 // cycles later, and as fit into registers: 16 of 32 bytes, or 32 of 64. Of each round and work-item 12 vectors. No two
 // work-items have the same numbers, which a compiler would compute once.
+#define EACH_OF_6(a, b, c, d, e, f)                                                                                    \
+    a = a * x + y;                                                                                                     \
+    b = b * x + y;                                                                                                     \
+    c = c * x + y;                                                                                                     \
+    d = d * x + y;                                                                                                     \
+    e = e * x + y;                                                                                                     \
+    f = f * x + y;
+
 GROUP __kernel void multiply_add(uint rounds, float factor, float addend, __global float *sink) {
     const numbers x = (numbers)(factor), y = (numbers)(addend + (float)get_global_id(0));
     numbers a = y, b = x, c = y + 1, d = x + 1, e = y + 2, f = x + 2;
@@ -74,26 +82,11 @@ GROUP __kernel void multiply_add(uint rounds, float factor, float addend, __glob
     numbers g = y + 3, h = x + 3, i = y + 4, j = x + 4, k = y + 5, l = x + 5;
 #endif
     for (uint round = 0; round < rounds; ++round) {
-        a = a * x + y;
-        b = b * x + y;
-        c = c * x + y;
-        d = d * x + y;
-        e = e * x + y;
-        f = f * x + y;
+        EACH_OF_6(a, b, c, d, e, f)
 #ifdef __AVX512F__
-        g = g * x + y;
-        h = h * x + y;
-        i = i * x + y;
-        j = j * x + y;
-        k = k * x + y;
-        l = l * x + y;
+        EACH_OF_6(g, h, i, j, k, l)
 #else
-        a = a * x + y;
-        b = b * x + y;
-        c = c * x + y;
-        d = d * x + y;
-        e = e * x + y;
-        f = f * x + y;
+        EACH_OF_6(a, b, c, d, e, f)
 #endif
     }
     a += b + c + d + e + f;

@@ -10,11 +10,11 @@ typedef struct byte_query {
     uint16 codes[K_BYTE_PARTS];
     int16 begin;  /* less what the bytes that stand for 0 add, lane by lane */
     float factor; /* of sums of products */
-    float sum;    /* of its elements as they were rounded: what a bias meets, so that no error of Q's does */
     int is_finite;
 } byte_query;
 
-static inline void round_query(const float16* q, byte_query* result) {
+/* Returns the sum of the elements as they were rounded: what a bias meets, so that no error of Q's does. */
+static inline float round_query(const float16* q, byte_query* result) {
     float16 largest = (float16)(0.0f);
     int16 special = (int16)(0);
     for (uint c = 0; c < K_CHUNKS; ++c) {
@@ -25,9 +25,8 @@ static inline void round_query(const float16* q, byte_query* result) {
     const float magnitude = result->is_finite ? maximum_of_lanes(largest) : 0.0f;
     const float inverse = magnitude > 0x1p-120f ? 127.0f / magnitude : 0.0f; /* else infinite */
     char in_order[HEAD_SIZE];
-    for (uint c = 0; c < K_CHUNKS; ++c) {
+    for (uint c = 0; c < K_CHUNKS; ++c)
         vstore16(convert_char16(result->is_finite ? rint(q[c] * inverse) : (float16)(0.0f)), c, in_order);
-    }
     char* codes = (char*)result->codes;
     for (uint i = 0; i < HEAD_SIZE; ++i) codes[i] = in_order[i / 64 * 64 + JOIN(byte_element_, K_FORMAT)(i % 64)];
     int16 lanes = (int16)(0); /* sums of the codes */
@@ -35,7 +34,7 @@ static inline void round_query(const float16* q, byte_query* result) {
         lanes = dot_bytes(lanes, (uint16)(0x01010101u), result->codes[part]);
     result->begin = lanes * -JOIN(FORMAT_BYTE_ZERO_, K_FORMAT);
     result->factor = magnitude * (JOIN(FORMAT_BYTE_STEP_, K_FORMAT) / 127.0f);
-    result->sum = sum_of_lanes(convert_float16(lanes)) * result->factor;
+    return sum_of_lanes(convert_float16(lanes)) * result->factor;
 }
 
 /* The inner products of ROWS_AT_ONCE rows with four keys, lane by lane. sum: [ROWS_AT_ONCE][4]. */

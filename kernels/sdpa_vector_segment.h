@@ -32,10 +32,10 @@ static inline void load_queries(const sdpa_params* p, const sdpa_memory* memory,
                                 segment_queries* q) {
     for (uint r = 0; r < ROWS; ++r) {
         load_query(q_row(p, memory, work, r), p->q_type, q->rows + r * K_CHUNKS);
-        if (K_BIASED) sum_query_groups(q->rows + r * K_CHUNKS, q->sums + r * K_GROUPS);
 #if OF_SEGMENT(K_BYTES)
-        round_query(q->rows + r * K_CHUNKS, q->bytes + r);
-        q->sums[r] = q->bytes[r].sum;
+        q->sums[r] = round_query(q->rows + r * K_CHUNKS, q->bytes + r);
+#else
+        if (K_BIASED) sum_query_groups(q->rows + r * K_CHUNKS, q->sums + r * K_GROUPS);
 #endif
     }
 }
