@@ -74,8 +74,8 @@ void find_subgroups(Capabilities& found, cl_device_id device) {
 // an older one, so that it does not make the instruction by itself.
 IntegerDot find_integer_dot(const DeviceEntry& entry, cl_device_id device) {
 #if defined(__x86_64__) && defined(__GNUC__)
-    if (entry.info.type == WINNOW_DEVICE_CPU &&
-        std::string_view(entry.info.platform) == "Portable Computing Language" && __builtin_cpu_supports("avx512vnni"))
+    if (entry.info.type == WINNOW_DEVICE_CPU && entry.info.platform == pocl_platform &&
+        __builtin_cpu_supports("avx512vnni"))
         return IntegerDot::vnni;
 #endif
     return has_word(device_text(device, CL_DEVICE_EXTENSIONS), "cl_khr_integer_dot_product") ? IntegerDot::extension

@@ -9,24 +9,22 @@
 namespace winnow::opencl {
 namespace {
 
-constexpr std::string_view pocl = "Portable Computing Language";
-
 // Who adds a row names the report, or the driver and how the fault showed itself: nobody can ask for it again later.
 constexpr std::array<KnownQuirk, 4> table{{
     // Needs no such kernels: its devices are processors, on which work-items are a loop.
-    {pocl, "", "", "", Quirk::no_barriers,
+    {pocl_platform, "", "", "", Quirk::no_barriers,
      "its compiler takes minutes for kernels of many work-items with barriers, or crashes in LLVM's InstCombine, and "
      "without optimization their results are wrong",
      "seen with 3.1+debian; others saw what barriers do with 3 to 6: https://github.com/pocl/pocl/issues/1390, "
      "https://github.com/pocl/pocl/issues/1990"},
-    {pocl, "", "", "", Quirk::warm_up,
+    {pocl_platform, "", "", "", Quirk::warm_up,
      "where a grid is wider than all before it, and another thread runs the same kernel, two entries of its table of "
      "kernels are mixed up, and an assertion ends the process",
      "seen with 3.1+debian; warm_up.hpp has the whole"},
-    {pocl, "", "", "", Quirk::argument_bytes,
+    {pocl_platform, "", "", "", Quirk::argument_bytes,
      "CL_DEVICE_MAX_PARAMETER_SIZE is 1024, and kernels with more bytes of arguments are right",
      "seen with 3.1+debian, in every run of the tests; others: https://github.com/inducer/pyopencl/pull/713"},
-    {pocl, "", "", "", Quirk::own_builtins,
+    {pocl_platform, "", "", "", Quirk::own_builtins,
      "its compiler reads a header of 18,000 lines for each program, which takes it longer than most kernels do",
      "seen with 3.1+debian; kernels/own_builtins.h has the whole"},
 }};

@@ -13,6 +13,8 @@
 
 namespace winnow::opencl {
 
+inline constexpr std::string_view pocl_platform = "Portable Computing Language";
+
 // By what is done, or not, for the driver.
 enum class Quirk : uint8_t {
     no_barriers,    // no kernels of many work-items that wait for each other: neither "workgroup" nor "subgroup"

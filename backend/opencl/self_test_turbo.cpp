@@ -40,14 +40,9 @@ void TurboRow::store(uint8_t* at) const {
     at[1] = static_cast<uint8_t>(half >> 8);
 }
 
-std::vector<double> TurboRow::rotated() const {
+std::vector<double> TurboRow::numbers() const {
     std::vector<double> row;
     for (const uint32_t code : codes) row.push_back(factor * centroid(bits, code));
-    return row;
-}
-
-std::vector<double> TurboRow::numbers() const {
-    std::vector<double> row = rotated();
     rotate_back(row);
     return row;
 }

@@ -16,7 +16,6 @@ struct TurboRow {
     float factor; // that a half has whole
 
     void store(uint8_t* at) const;
-    std::vector<double> rotated() const; // y as it reads
     std::vector<double> numbers() const; // x as it reads
 };
 

@@ -49,6 +49,11 @@ protected:
         return info.kernel_shape;
     }
 
+    void expect_one_warning(const std::string& beginning) const {
+        ASSERT_EQ(warnings_.size(), 1u);
+        EXPECT_EQ(warnings_[0].rfind(beginning, 0), 0u) << warnings_[0];
+    }
+
     std::vector<std::string> warnings_, tested_;
 
 private:
@@ -88,12 +93,8 @@ TEST_F(opencl_self_test_context, an_operation_that_is_miscompiled_gives_the_next
         EXPECT_EQ(test_slot_evict(*device), "");
         EXPECT_EQ(test_slot_copy(*device), "");
         EXPECT_EQ(shape_of(*device), "subgroup");
-        ASSERT_EQ(warnings_.size(), 1u);
-        EXPECT_EQ(warnings_[0].rfind("this driver gets slot_evict with the shape workgroup wrong, which is not used "
-                                     "for it: slot ",
-                                     0),
-                  0u)
-            << warnings_[0];
+        expect_one_warning("this driver gets slot_evict with the shape workgroup wrong, which is not used for it: "
+                           "slot ");
     }
 }
 
@@ -103,8 +104,7 @@ TEST_F(opencl_self_test_context, prompts_that_are_miscompiled_are_left_to_the_ke
     const std::unique_ptr<Device> device = make();
     EXPECT_EQ(test_prompt(*device), "");
     EXPECT_EQ(shape_of(*device), "subgroup");
-    ASSERT_EQ(warnings_.size(), 1u);
-    EXPECT_EQ(warnings_[0].rfind("this driver gets sdpa_prefill of many query tokens wrong", 0), 0u) << warnings_[0];
+    expect_one_warning("this driver gets sdpa_prefill of many query tokens wrong");
 }
 
 TEST_F(opencl_self_test_context, attention_that_is_miscompiled_gives_the_next_variant) {
@@ -124,12 +124,8 @@ TEST_F(opencl_self_test_context, a_step_that_is_miscompiled_gives_the_next_varia
         EXPECT_TRUE(warnings_.empty()) << warnings_[0];
         EXPECT_EQ(test_step(*device), "");
         EXPECT_EQ(shape_of(*device), "workgroup");
-        ASSERT_EQ(warnings_.size(), 1u);
-        EXPECT_EQ(warnings_[0].rfind("this driver gets a step of a cache wrong with the shape subgroup, which is not "
-                                     "used for attention: element 0 of row 0 of head 0 is ",
-                                     0),
-                  0u)
-            << warnings_[0];
+        expect_one_warning("this driver gets a step of a cache wrong with the shape subgroup, which is not used for "
+                           "attention: element 0 of row 0 of head 0 is ");
     }
 }
 
