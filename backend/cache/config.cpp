@@ -125,10 +125,13 @@ void check_layers(const Config& config) {
     for (const LayerHeads& fine : layers_of(config.word("fine")))
         for (const LayerHeads& other : coarse) {
             if (other.layer != fine.layer) continue;
-            const std::string layer = "layer " + std::to_string(fine.layer), end = " is in fine= and in coarse=";
-            if (fine.heads == 0 || other.heads == 0) refuse(where + layer + end);
-            if (const uint64_t both = fine.heads & other.heads)
-                refuse(where + "KV head " + std::to_string(std::countr_zero(both)) + " of " + layer + end);
+            const uint64_t both = fine.heads & other.heads;
+            const bool is_whole = fine.heads == 0 || other.heads == 0;
+            if (!is_whole && both == 0) continue;
+            std::string reason = where;
+            if (!is_whole) reason.append("KV head ").append(std::to_string(std::countr_zero(both))).append(" of ");
+            reason.append("layer ").append(std::to_string(fine.layer)).append(" is in fine= and in coarse=");
+            refuse(reason);
         }
 }
 
