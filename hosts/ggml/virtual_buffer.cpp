@@ -123,12 +123,12 @@ void VirtualBuffer::open() {
 }
 
 // Who reads it all the same is stopped, rather than given zeros.
-void VirtualBuffer::close(const ggml_tensor* tensor) {
-    char* const begin = static_cast<char*>(tensor->data);
-    char* const end = begin + ggml().nbytes(tensor);
+void VirtualBuffer::close(const ggml_tensor* root) {
+    char* const begin = static_cast<char*>(root->data);
+    char* const end = begin + ggml().nbytes(root);
     const auto touches = [&](const ggml_tensor* other) {
         const char* its_end = static_cast<const char*>(other->data) + ggml().nbytes(other);
-        return other != tensor && its_end <= begin && begin - its_end < static_cast<ptrdiff_t>(page);
+        return other != root && its_end <= begin && begin - its_end < static_cast<ptrdiff_t>(page);
     };
     const size_t offset = static_cast<size_t>(begin - base_);
     const bool shares_page = std::any_of(roots_.begin(), roots_.end(), touches);
@@ -136,7 +136,7 @@ void VirtualBuffer::close(const ggml_tensor* tensor) {
     const size_t last = static_cast<size_t>(end - base_) / page * page;
     if (first < last && mprotect(base_ + first, last - first, PROT_NONE) != 0)
         log_line(GGML_LOG_LEVEL_WARN, "%s: its memory cannot be protected: who reads it as it lies gets zeros",
-                 tensor->name);
+                 root->name);
 }
 
 void VirtualBuffer::mark_in_place(InPlaceCache cache) {
