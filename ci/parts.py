@@ -39,8 +39,8 @@ PINS = {
     "umf": ("1.2.0", "238d186fdd9e9c0fe1489da95b19b0b79045fe26c4aa98bd0a022a2a3603c195"),
 }
 # The same of llama-cpp-python, whose source distributions carry llama.cpp. The first is what programs and tests are of;
-# the others are for the ggml host, which serves them, too: one of each layout that ggml had (hosts/ggml/versions), and
-# two of the one that lasted longest.
+# the others are for the ggml host, which serves them, too: one of each layout that ggml had under API version 2
+# (hosts/ggml/versions.txt), and two of the oldest.
 LLAMA_CPP_RELEASES = {
     "0.3.36": "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
     "0.3.35": "1139dbb54509074b70893fab8554e3b079aa9f4d312058ce4018ef0019e3de12",
@@ -250,9 +250,9 @@ def ggml_headers(release):
 
 
 def ggml_releases(further=False):
-    """The same of all releases that the ggml host serves, that of llama_cpp_source() first."""
-    return [ggml_headers(release)
-            for release in (*LLAMA_CPP_RELEASES, *(FURTHER_LLAMA_CPP_RELEASES if further else ()))]
+    """The same of all trees that the ggml host is built for, that of llama_cpp_source() first."""
+    trees = (*LLAMA_CPP_RELEASES, *LLAMA_CPP_BUILDS, *(FURTHER_LLAMA_CPP_RELEASES if further else ()))
+    return [ggml_headers(tree) for tree in trees]
 
 
 def llama_cpp_python():

@@ -22,8 +22,9 @@ MEMORY, MEMORY_NEEDED = Path("/dev/shm"), 1 << 30  # bytes; two tests at a time 
 LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server",
                       "test-backend-ops", "test-llama-archs")
 
-# Of llama-cpp-python: one for each layout of ggml's, whose llama.cpp generates a text; the oldest does in every run.
-OTHER_RELEASES = tuple(release for release in parts.LLAMA_CPP_RELEASES if release not in (parts.LLAMA_CPP, "0.3.20"))
+# One for each layout of ggml's, whose llama.cpp generates a text; the oldest does in every run.
+OTHER_RELEASES = (*parts.LLAMA_CPP_BUILDS,
+                  *(release for release in parts.LLAMA_CPP_RELEASES if release not in (parts.LLAMA_CPP, "0.3.20")))
 
 
 def arguments():

@@ -244,7 +244,7 @@ enum ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
 }
 
 // ggml's scheduler has given every node to a backend. It asks this of each part of a graph that is this backend's.
-// There may be more parameters, as GraphOptimize says.
+// In some versions it has more parameters.
 template <typename... Others>
 void graph_optimize(ggml_backend_t, ggml_cgraph* graph, Others...) {
     try {
@@ -284,10 +284,12 @@ ggml_backend_t make_backend(Registration& registration) {
     try {
         expect_caches_within_reach(registration.plugin);
         auto instance = std::make_unique<Instance>(registration);
-        auto* backend = new ggml_backend{
-            .guid = &guid, .iface = backend_interface, .device = &registration.device, .context = instance.get()};
-        instance.release();
-        return backend;
+        auto backend = std::make_unique<ggml_backend>();
+        backend->guid = &guid;
+        backend->iface = backend_interface;
+        backend->device = &registration.device;
+        backend->context = instance.release();
+        return backend.release();
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "no context: %s", error.what());
         return nullptr;

@@ -94,19 +94,15 @@ bool is_host(ggml_backend_buffer_type_t) { return true; }
 } // namespace
 
 ggml_backend_buffer_type_t buffer_type(ggml_backend_dev_t device) {
-    static ggml_backend_buffer_type type = {
-        .iface =
-            {
-                .get_name = get_name,
-                .alloc_buffer = alloc_buffer,
-                .get_alignment = get_alignment,
-                .get_max_size = nullptr,
-                .get_alloc_size = nullptr,
-                .is_host = is_host,
-            },
-        .device = device,
-        .context = nullptr,
-    };
+    static ggml_backend_buffer_type type = [device] {
+        ggml_backend_buffer_type made{};
+        made.iface.get_name = get_name;
+        made.iface.alloc_buffer = alloc_buffer;
+        made.iface.get_alignment = get_alignment;
+        made.iface.is_host = is_host;
+        made.device = device;
+        return made;
+    }();
     return &type;
 }
 

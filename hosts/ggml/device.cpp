@@ -9,7 +9,6 @@
 #include "buffer.hpp"
 #include "ggml_api.hpp"
 #include "host_converted.hpp"
-#include "layout.hpp"
 #include "translate.hpp"
 #include "virtual_buffer.hpp"
 
@@ -33,6 +32,12 @@ void get_memory(ggml_backend_dev_t, size_t* free, size_t* total) {
 }
 
 enum ggml_backend_dev_type get_type(ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_IGPU; }
+
+// Lets llama.cpp map files in spite of this device, where it asks: the field is not in all versions.
+template <typename Capabilities>
+void allow_mmap(Capabilities& capabilities) {
+    if constexpr (requires { capabilities.mmap_support; }) capabilities.mmap_support = true;
+}
 
 void get_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
     *props = ggml_backend_dev_props{};
@@ -81,23 +86,20 @@ bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
 
 bool supports_buft(ggml_backend_dev_t, ggml_backend_buffer_type_t type) { return ggml().buft_is_host(type); }
 
-constexpr ggml_backend_device_i device_interface = {
-    .get_name = get_name,
-    .get_description = get_description,
-    .get_memory = get_memory,
-    .get_type = get_type,
-    .get_props = get_props,
-    .init_backend = init_backend,
-    .get_buffer_type = buffer_type,
-    .get_host_buffer_type = nullptr,
-    .buffer_from_host_ptr = nullptr,
-    .supports_op = supports_op,
-    .supports_buft = supports_buft,
-    .offload_op = nullptr,
-    .event_new = nullptr,
-    .event_free = nullptr,
-    .event_synchronize = nullptr,
-};
+// What is not named, ggml does without; of what else there is, versions have more or less.
+constexpr ggml_backend_device_i device_interface = [] {
+    ggml_backend_device_i made{};
+    made.get_name = get_name;
+    made.get_description = get_description;
+    made.get_memory = get_memory;
+    made.get_type = get_type;
+    made.get_props = get_props;
+    made.init_backend = init_backend;
+    made.get_buffer_type = buffer_type;
+    made.supports_op = supports_op;
+    made.supports_buft = supports_buft;
+    return made;
+}();
 
 } // namespace
 
@@ -109,7 +111,9 @@ void make_device(Registration& registration, ggml_backend_reg_t reg) {
     const winnow_device_info& info = registration.plugin.device();
     registration.description =
         std::string(info.name) + " (" + registration.plugin.api().backend_name + ", " + info.kernel_shape + ")";
-    registration.device = {.iface = device_interface, .reg = reg, .context = &registration};
+    registration.device.iface = device_interface;
+    registration.device.reg = reg;
+    registration.device.context = &registration;
 }
 
 } // namespace winnow::ggml

@@ -1,4 +1,4 @@
-// winnow_ggml_init, which loader.cpp calls for ggml: compares layouts, loads Winnow, registers.
+// What loader.cpp calls: winnow_ggml_difference compares layouts, winnow_ggml_init loads Winnow and registers.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -88,29 +88,25 @@ void* get_proc_address(ggml_backend_reg_t, const char* name) {
     return nullptr;
 }
 
-ggml_backend_reg reg = {
-    .api_version = GGML_BACKEND_API_VERSION,
-    .iface =
-        {
-            .get_name = get_name,
-            .get_device_count = get_device_count,
-            .get_device = get_device,
-            .get_proc_address = get_proc_address,
-        },
-    .context = nullptr,
-};
+// What is not named, ggml does without.
+ggml_backend_reg reg = [] {
+    ggml_backend_reg made{};
+    made.api_version = GGML_BACKEND_API_VERSION;
+    made.iface.get_name = get_name;
+    made.iface.get_device_count = get_device_count;
+    made.iface.get_device = get_device;
+    made.iface.get_proc_address = get_proc_address;
+    return made;
+}();
 
-ggml_backend_reg_t initialise(const void* caller) {
+std::string difference(const void* caller) {
+    if (registration()) return ""; // it is in use
+    const std::string missing = find_ggml(caller);
+    return missing.empty() ? layout_difference() : "there is no " + missing;
+}
+
+ggml_backend_reg_t initialise() {
     if (registration()) return &reg; // loaded twice: ggml recognises the same registration
-    if (!find_ggml(caller)) return nullptr;
-    if (const std::string difference = layout_difference(); !difference.empty()) {
-        log_line(
-            GGML_LOG_LEVEL_ERROR,
-            "this process has another ggml %s (commit %s) than the one that this was compiled for: %s; build Winnow "
-            "with the source tree of its llama.cpp as WINNOW_LLAMA_CPP_DIR",
-            ggml().version(), ggml().commit(), difference.c_str());
-        return nullptr;
-    }
     prepare_threads();
     auto made = std::make_unique<Registration>();
     read_kv_config(made->plugin);
@@ -127,11 +123,22 @@ ggml_backend_reg_t initialise(const void* caller) {
 
 } // namespace winnow::ggml
 
-// `caller` is an address inside the library of the host that wants a backend. NULL, with a line in the log, if there
-// can be none.
-extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t winnow_ggml_init(const void* caller) {
+// What is different in the process's ggml from the headers that this was compiled with, in words; "" if it fits.
+// `caller` is an address inside the library of the host that wants a backend.
+extern "C" __attribute__((visibility("default"))) const char* winnow_ggml_difference(const void* caller) {
+    static std::string text;
     try {
-        return winnow::ggml::initialise(caller);
+        text = winnow::ggml::difference(caller);
+    } catch (const std::exception& error) {
+        text = error.what();
+    }
+    return text.c_str();
+}
+
+// To be called once there was no difference. NULL, with a line in the log, if there can be no backend.
+extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t winnow_ggml_init() {
+    try {
+        return winnow::ggml::initialise();
     } catch (const std::exception& error) {
         winnow::ggml::log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
         return nullptr;

@@ -76,12 +76,12 @@ struct GgmlApi {
     void (*log)(enum ggml_log_level level, const char* format, ...) = nullptr;
 };
 
-// Valid after find_ggml returned true.
+// Valid after find_ggml found all of them.
 const GgmlApi& ggml();
 
-// Looks the functions up, `caller` being an address inside the library that loads this backend. False if one is
-// missing; its name is then logged if a log was found.
-bool find_ggml(const void* caller);
+// Looks the functions up, `caller` being an address inside the library that loads this backend. Returns the names of
+// those that are missing, "" if none is.
+std::string find_ggml(const void* caller);
 
 // The tensor that has the memory of a view, or the tensor itself.
 inline const ggml_tensor* root_of(const ggml_tensor* tensor) { return tensor->view_src ? tensor->view_src : tensor; }

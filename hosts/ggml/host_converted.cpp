@@ -1,11 +1,10 @@
 // The loops around ggml's row conversions.
 #include "host_converted.hpp"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "ggml_api.hpp"
-#include "layout.hpp"
+#include "host_converted_types.hpp"
 
 namespace winnow::ggml {
 
@@ -23,23 +22,21 @@ int64_t row_index(const ggml_tensor* indices, int64_t i, int64_t i1, int64_t i2)
                                           : *reinterpret_cast<const int32_t*>(at);
 }
 
+// A template, whose names of types may be missing in the headers.
+template <typename Type>
+constexpr bool is_listed(Type type) {
+#define WINNOW_IS_TYPE(name)                                                                                           \
+    if constexpr (requires { Type::name; }) {                                                                          \
+        if (type == Type::name) return true;                                                                           \
+    }
+    WINNOW_HOST_CONVERTED_TYPES(WINNOW_IS_TYPE)
+#undef WINNOW_IS_TYPE
+    return false;
+}
+
 } // namespace
 
-bool is_host_converted(enum ggml_type type) {
-    switch (type) {
-    case GGML_TYPE_Q2_K:
-    case GGML_TYPE_Q3_K:
-    case GGML_TYPE_Q4_K:
-    case GGML_TYPE_Q5_K:
-    case GGML_TYPE_Q6_K:
-    case GGML_TYPE_IQ4_XS:
-    case GGML_TYPE_TQ1_0:
-    case GGML_TYPE_TQ2_0:
-    case GGML_TYPE_MXFP4:
-    case GGML_TYPE_NVFP4: return true;
-    default: return std::find(newer_types.begin(), newer_types.end(), type) != newer_types.end();
-    }
-}
+bool is_host_converted(enum ggml_type type) { return is_listed(type); }
 
 bool can_set_host_converted(const ggml_tensor* node) {
     const ggml_tensor* rows = node->src[0];

@@ -1,20 +1,22 @@
 // ggml is let make a few things of each kind, and use a few of ours. What a wrong guess could break comes last: numbers
-// first, then tensors and graphs, then interfaces.
+// first, then tensors and graphs, then interfaces. A wrong guess must not end the process: no pointer is followed that
+// was not seen to lead into memory of ours, and whatever ggml calls is a function.
 #include "layout_check.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "ggml-impl.h"
 
 #include "ggml_api.hpp"
-#include "layout.hpp"
 #include "translate.hpp"
 
 namespace winnow::ggml {
@@ -64,7 +66,9 @@ void check_types() {
         expect_equal("the block of " + found, ggml().blck_size(number), block);
         expect_equal("the size of " + found, ggml().type_size(number), bytes);
         const ggml_type_traits& traits = *ggml().get_type_traits(number);
-        expect(traits.type_name == name && traits.blck_size == block && traits.type_size == bytes, "ggml_type_traits");
+        expect(static_cast<const void*>(traits.type_name) == ggml().type_name(number) && traits.blck_size == block &&
+                   traits.type_size == bytes,
+               "ggml_type_traits");
     }
 }
 
@@ -73,8 +77,39 @@ struct Freed {
     void operator()(ggml_backend_buffer_t buffer) const { ggml().backend_buffer_free(buffer); }
 };
 
+// What ggml makes lies in here.
+using Memory = std::vector<std::max_align_t>;
+
+// Whether a pointer leads to so many bytes of this memory.
+bool holds(const Memory& memory, const void* pointer, size_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory.data()), from = reinterpret_cast<uintptr_t>(pointer);
+    const size_t size = memory.size() * sizeof memory[0];
+    return from >= begin && from - begin <= size && bytes <= size - (from - begin);
+}
+
+void check_graph(const Memory& memory, ggml_context* context, ggml_tensor* attention, const ggml_tensor* mask) {
+    const GgmlApi& api = ggml();
+    ggml_cgraph* graph = api.new_graph(context);
+    api.build_forward_expand(graph, attention);
+    expect(graph->n_nodes == api.graph_n_nodes(graph) && graph->n_nodes > 0, "the number of nodes of ggml_cgraph");
+    const auto last = static_cast<size_t>(graph->n_nodes - 1);
+    expect(holds(memory, graph->nodes, (last + 1) * sizeof graph->nodes[0]) && graph->nodes[last] == attention &&
+               api.graph_node(graph, graph->n_nodes - 1) == attention,
+           "the nodes of ggml_cgraph");
+    expect(has_work(attention), "the flags of ggml_tensor");
+    const ggml_hash_set& visited = graph->visited_hash_set;
+    expect(visited.size <= memory.size() && holds(memory, visited.keys, visited.size * sizeof visited.keys[0]) &&
+               holds(memory, visited.used, visited.size / 8),
+           "the hash table of ggml_cgraph");
+    size_t keys = 0;
+    for (size_t i = 0; i < visited.size; ++i) {
+        keys += ggml_bitset_get(visited.used, i) && (visited.keys[i] == attention || visited.keys[i] == mask);
+    }
+    expect(keys == 2, "the keys of the hash table of ggml_cgraph");
+}
+
 // Nodes as llama.cpp makes them for a cache. The arguments are those of which ggml's own functions make a node.
-void check_nodes(ggml_context* context) {
+void check_nodes(const Memory& memory, ggml_context* context) {
     constexpr int64_t size = 32, tokens = 3, heads = 4, cells = 64;
     constexpr float scale = 0.25f, max_bias = 8.0f, softcap = 30.0f;
     const GgmlApi& api = ggml();
@@ -115,104 +150,93 @@ void check_nodes(ggml_context* context) {
                append->view_src == cache && append->type == cache->type,
            "the sources of SET_ROWS");
 
-    ggml_cgraph* graph = api.new_graph(context);
-    api.build_forward_expand(graph, attention);
-    expect(graph->n_nodes == api.graph_n_nodes(graph) && graph->n_nodes > 0, "the number of nodes of ggml_cgraph");
-    expect(graph->nodes[graph->n_nodes - 1] == attention && api.graph_node(graph, graph->n_nodes - 1) == attention,
-           "the nodes of ggml_cgraph");
-    expect(has_work(attention), "the flags of ggml_tensor");
-    const ggml_hash_set& visited = graph->visited_hash_set;
-    size_t keys = 0;
-    for (size_t i = 0; i < visited.size; ++i) {
-        keys += ggml_bitset_get(visited.used, i) && (visited.keys[i] == attention || visited.keys[i] == mask);
-    }
-    expect(keys == 2, "the hash table of ggml_cgraph");
+    check_graph(memory, context, attention, mask);
 }
 
-// What ggml's functions called last, of the interfaces below.
-std::string_view called;
-
-// A function of an interface that says that it was called.
-template <const char* name, typename Function>
-struct Stub;
-template <const char* name, typename Result, typename... Arguments>
-struct Stub<name, Result (*)(Arguments...)> {
-    static Result call(Arguments...) {
-        called = name;
-        if constexpr (std::is_pointer_v<Result>)
-            return const_cast<Result>(reinterpret_cast<const std::remove_pointer_t<Result>*>(name));
-        else if constexpr (!std::is_void_v<Result>)
-            return Result{};
-    }
+// A structure of ggml's with functions in it, and more behind it than any has: in each place is a function that says
+// from which one it was called.
+constexpr size_t places = 64;
+constexpr size_t nowhere = places;
+size_t called_at = nowhere;
+using Places = std::array<void*, places>;
+struct Block {
+    Places at;
 };
 
-// Puts a stub into an interface.
-#define WINNOW_STUB(interface, member)                                                                                 \
-    static constexpr char member[] = #member;                                                                          \
-    (interface).member = Stub<member, decltype((interface).member)>::call
-
-void expect_called(std::string_view name) {
-    if (called != name) differ(std::string(called) + " is called for " + std::string(name));
-    called = {};
+template <size_t Place>
+void* stub() {
+    called_at = Place;
+    return nullptr; // or false, or nothing
 }
 
-// Interfaces of our own: a structure's size shows in what ggml finds behind it, the order of functions in which of
-// them it calls.
+// A buffer's base, which must not be NULL.
+template <size_t Place>
+void* stub_with_base() {
+    called_at = Place;
+    return &called_at;
+}
+
+template <size_t... Place>
+Block stubs(std::index_sequence<Place...>) {
+    return {{reinterpret_cast<void*>(stub<Place>)...}};
+}
+
+Block stubs() { return stubs(std::make_index_sequence<places>()); }
+
+template <typename Structure>
+Structure* as(Block& block) {
+    return reinterpret_cast<Structure*>(block.at.data());
+}
+
+// Puts a pointer where a structure has this field.
+#define WINNOW_SET(block, structure, field, pointer) (block).at.at(offsetof(structure, field) / sizeof(void*)) = pointer
+
+template <typename Call>
+void expect_call(const char* function, size_t offset, Call&& call) {
+    called_at = nowhere;
+    call();
+    if (called_at == offset / sizeof(void*)) return;
+    differ(std::string(function) + " is " +
+           (called_at == nowhere ? "not called" : "at " + std::to_string(called_at * sizeof(void*))) +
+           ", expected at " + std::to_string(offset));
+}
+
+#define WINNOW_EXPECT_CALL(structure, interface, function, call)                                                       \
+    expect_call(#interface "::" #function, offsetof(structure, iface) + offsetof(interface, function), [&] { call; })
+
 void check_registration() {
     const GgmlApi& api = ggml();
-    ggml_backend_reg reg{};
-    reg.api_version = GGML_BACKEND_API_VERSION;
-    WINNOW_STUB(reg.iface, get_name);
-    WINNOW_STUB(reg.iface, get_device_count);
-    WINNOW_STUB(reg.iface, get_device);
-    WINNOW_STUB(reg.iface, get_proc_address);
-    api.backend_reg_name(&reg);
-    expect_called("get_name");
-    api.backend_reg_dev_count(&reg);
-    expect_called("get_device_count");
-    api.backend_reg_get_proc_address(&reg, "");
-    expect_called("get_proc_address");
+    Block block = stubs();
+    auto* reg = as<ggml_backend_reg>(block);
+    WINNOW_EXPECT_CALL(ggml_backend_reg, ggml_backend_reg_i, get_name, api.backend_reg_name(reg));
+    WINNOW_EXPECT_CALL(ggml_backend_reg, ggml_backend_reg_i, get_device_count, api.backend_reg_dev_count(reg));
+    WINNOW_EXPECT_CALL(ggml_backend_reg, ggml_backend_reg_i, get_proc_address,
+                       api.backend_reg_get_proc_address(reg, ""));
 }
 
 void check_device() {
     const GgmlApi& api = ggml();
-    ggml_backend_reg reg{};
-    ggml_backend_device device{};
-    device.reg = &reg;
-    if (api.backend_dev_backend_reg(&device) != &reg) differ("the interface of devices has another size");
-    WINNOW_STUB(device.iface, get_name);
-    WINNOW_STUB(device.iface, get_description);
-    WINNOW_STUB(device.iface, get_memory);
-    WINNOW_STUB(device.iface, get_type);
-    WINNOW_STUB(device.iface, get_props);
-    WINNOW_STUB(device.iface, init_backend);
-    WINNOW_STUB(device.iface, get_buffer_type);
-    WINNOW_STUB(device.iface, supports_op);
-    WINNOW_STUB(device.iface, supports_buft);
-    api.backend_dev_name(&device);
-    expect_called("get_name");
-    api.backend_dev_description(&device);
-    expect_called("get_description");
+    Block block = stubs(), registration = stubs();
+    auto* device = as<ggml_backend_device>(block);
+    WINNOW_SET(block, ggml_backend_device, reg, &registration);
+    expect(api.backend_dev_backend_reg(device) == as<ggml_backend_reg>(registration), "the reg of ggml_backend_device");
+    using Device = ggml_backend_device;
+    WINNOW_EXPECT_CALL(Device, ggml_backend_device_i, get_name, api.backend_dev_name(device));
+    WINNOW_EXPECT_CALL(Device, ggml_backend_device_i, get_description, api.backend_dev_description(device));
     size_t free = 0, total = 0;
-    api.backend_dev_memory(&device, &free, &total);
-    expect_called("get_memory");
-    api.backend_dev_type(&device);
-    expect_called("get_type");
-    api.backend_dev_init(&device, nullptr);
-    expect_called("init_backend");
-    api.backend_dev_buffer_type(&device);
-    expect_called("get_buffer_type");
-    api.backend_dev_supports_op(&device, nullptr);
-    expect_called("supports_op");
-    api.backend_dev_supports_buft(&device, nullptr);
-    expect_called("supports_buft");
+    WINNOW_EXPECT_CALL(Device, ggml_backend_device_i, get_memory, api.backend_dev_memory(device, &free, &total));
+    WINNOW_EXPECT_CALL(Device, ggml_backend_device_i, get_type, api.backend_dev_type(device));
+    WINNOW_EXPECT_CALL(Device, ggml_backend_device_i, init_backend, api.backend_dev_init(device, nullptr));
+    WINNOW_EXPECT_CALL(Device, ggml_backend_device_i, get_buffer_type, api.backend_dev_buffer_type(device));
+    WINNOW_EXPECT_CALL(Device, ggml_backend_device_i, supports_op, api.backend_dev_supports_op(device, nullptr));
+    WINNOW_EXPECT_CALL(Device, ggml_backend_device_i, supports_buft, api.backend_dev_supports_buft(device, nullptr));
 
     // ggml sets all of a device's properties to 0 before the device fills them in.
     constexpr unsigned char untouched = 0xa5;
     alignas(ggml_backend_dev_props) std::array<unsigned char, 4 * sizeof(ggml_backend_dev_props)> properties;
     properties.fill(untouched);
-    api.backend_dev_get_props(&device, reinterpret_cast<ggml_backend_dev_props*>(properties.data()));
-    expect_called("get_props");
+    WINNOW_EXPECT_CALL(Device, ggml_backend_device_i, get_props,
+                       api.backend_dev_get_props(device, reinterpret_cast<ggml_backend_dev_props*>(properties.data())));
     const auto end = std::find(properties.begin(), properties.end(), untouched);
     expect_equal("the size of a device's properties", static_cast<size_t>(end - properties.begin()),
                  sizeof(ggml_backend_dev_props));
@@ -220,72 +244,51 @@ void check_device() {
 
 void check_buffer(ggml_context* context) {
     const GgmlApi& api = ggml();
-    ggml_backend_device device{};
-    ggml_backend_buffer_type type{};
-    type.device = &device;
-    if (api.backend_buft_get_device(&type) != &device) differ("the interface of buffer types has another size");
-    WINNOW_STUB(type.iface, get_name);
-    WINNOW_STUB(type.iface, alloc_buffer);
-    WINNOW_STUB(type.iface, get_alignment);
-    WINNOW_STUB(type.iface, is_host);
-    api.backend_buft_name(&type);
-    expect_called("get_name");
-    api.backend_buft_alloc_buffer(&type, 1);
-    expect_called("alloc_buffer");
-    api.backend_buft_get_alignment(&type);
-    expect_called("get_alignment");
-    api.buft_is_host(&type);
-    expect_called("is_host");
+    Block device = stubs(), type_block = stubs();
+    auto* type = as<ggml_backend_buffer_type>(type_block);
+    WINNOW_SET(type_block, ggml_backend_buffer_type, device, &device);
+    expect(api.backend_buft_get_device(type) == as<ggml_backend_device>(device), "the device of a type of buffers");
+    using Type = ggml_backend_buffer_type;
+    WINNOW_EXPECT_CALL(Type, ggml_backend_buffer_type_i, get_name, api.backend_buft_name(type));
+    WINNOW_EXPECT_CALL(Type, ggml_backend_buffer_type_i, alloc_buffer, api.backend_buft_alloc_buffer(type, 1));
+    WINNOW_EXPECT_CALL(Type, ggml_backend_buffer_type_i, get_alignment, api.backend_buft_get_alignment(type));
+    WINNOW_EXPECT_CALL(Type, ggml_backend_buffer_type_i, is_host, api.buft_is_host(type));
 
-    ggml_backend_buffer_i interface {};
-    WINNOW_STUB(interface, free_buffer);
-    WINNOW_STUB(interface, get_base);
-    WINNOW_STUB(interface, init_tensor);
-    WINNOW_STUB(interface, memset_tensor);
-    WINNOW_STUB(interface, set_tensor);
-    WINNOW_STUB(interface, get_tensor);
-    WINNOW_STUB(interface, cpy_tensor);
-    WINNOW_STUB(interface, clear);
+    // An interface goes by value. The callee takes as much of it as it knows, which more than that does no harm.
+    using Init = ggml_backend_buffer_t (*)(ggml_backend_buffer_type_t, Block, void*, size_t);
+    Block interface = stubs();
+    constexpr size_t base = offsetof(ggml_backend_buffer_i, get_base) / sizeof(void*);
+    interface.at.at(base) = reinterpret_cast<void*>(stub_with_base<base>);
     constexpr size_t size = 4096;
-    const std::unique_ptr<ggml_backend_buffer, Freed> buffer(api.buffer_init(&type, interface, &device, size));
-    if (buffer->buft != &type || buffer->context != &device || buffer->size != size ||
-        buffer->iface.clear != interface.clear || api.backend_buffer_get_size(buffer.get()) != size)
-        differ("the interface of buffers has another size");
-    api.backend_buffer_get_base(buffer.get());
-    expect_called("get_base");
-    api.backend_buffer_clear(buffer.get(), 0);
-    expect_called("clear");
+    const std::unique_ptr<ggml_backend_buffer, Freed> buffer(
+        reinterpret_cast<Init>(reinterpret_cast<void*>(api.buffer_init))(type, interface, &device, size));
+    expect(buffer->buft == type && buffer->context == &device && buffer->size == size &&
+               api.backend_buffer_get_size(buffer.get()) == size,
+           "what is behind the interface of ggml_backend_buffer");
     float memory = 0;
     ggml_tensor* tensor = api.new_tensor_1d(context, GGML_TYPE_F32, 1);
     tensor->buffer = buffer.get();
     tensor->data = &memory;
-    api.backend_buffer_init_tensor(buffer.get(), tensor);
-    expect_called("init_tensor");
-    api.backend_tensor_memset(tensor, 0, 0, sizeof memory);
-    expect_called("memset_tensor");
-    api.backend_tensor_set(tensor, &memory, 0, sizeof memory);
-    expect_called("set_tensor");
-    api.backend_tensor_get(tensor, &memory, 0, sizeof memory);
-    expect_called("get_tensor");
-    api.backend_buffer_copy_tensor(tensor, tensor);
-    expect_called("cpy_tensor");
+    using Buffer = ggml_backend_buffer;
+    WINNOW_EXPECT_CALL(Buffer, ggml_backend_buffer_i, clear, api.backend_buffer_clear(buffer.get(), 0));
+    WINNOW_EXPECT_CALL(Buffer, ggml_backend_buffer_i, init_tensor,
+                       api.backend_buffer_init_tensor(buffer.get(), tensor));
+    WINNOW_EXPECT_CALL(Buffer, ggml_backend_buffer_i, memset_tensor, api.backend_tensor_memset(tensor, 0, 0, 1));
+    WINNOW_EXPECT_CALL(Buffer, ggml_backend_buffer_i, set_tensor, api.backend_tensor_set(tensor, &memory, 0, 1));
+    WINNOW_EXPECT_CALL(Buffer, ggml_backend_buffer_i, get_tensor, api.backend_tensor_get(tensor, &memory, 0, 1));
+    WINNOW_EXPECT_CALL(Buffer, ggml_backend_buffer_i, cpy_tensor, api.backend_buffer_copy_tensor(tensor, tensor));
+    WINNOW_EXPECT_CALL(Buffer, ggml_backend_buffer_i, get_base, api.backend_buffer_get_base(buffer.get()));
 }
 
 void check_backend() {
     const GgmlApi& api = ggml();
-    ggml_backend_device device{};
-    ggml_backend backend{};
-    backend.device = &device;
-    if (api.backend_get_device(&backend) != &device) differ("the interface of backends has another size");
-    WINNOW_STUB(backend.iface, get_name);
-    WINNOW_STUB(backend.iface, free);
-    WINNOW_STUB(backend.iface, graph_compute);
-    api.backend_name(&backend);
-    expect_called("get_name");
-    api.backend_graph_compute_async(&backend, nullptr);
-    expect_called("graph_compute");
-    api.backend_free(&backend);
-    expect_called("free");
+    Block block = stubs(), device = stubs();
+    auto* backend = as<ggml_backend>(block);
+    WINNOW_SET(block, ggml_backend, device, &device);
+    expect(api.backend_get_device(backend) == as<ggml_backend_device>(device), "the device of ggml_backend");
+    WINNOW_EXPECT_CALL(ggml_backend, ggml_backend_i, get_name, api.backend_name(backend));
+    WINNOW_EXPECT_CALL(ggml_backend, ggml_backend_i, graph_compute, api.backend_graph_compute_async(backend, nullptr));
+    WINNOW_EXPECT_CALL(ggml_backend, ggml_backend_i, free, api.backend_free(backend));
 }
 
 } // namespace
@@ -297,10 +300,11 @@ std::string layout_difference() {
         constexpr size_t object = 32; // what ggml keeps before each tensor
         expect_equal("the size of ggml_tensor", ggml().tensor_overhead() - object, sizeof(ggml_tensor));
         constexpr size_t enough = size_t{1} << 20;
+        Memory memory(enough / sizeof(std::max_align_t));
         const std::unique_ptr<ggml_context, Freed> context(
-            ggml().init({.mem_size = enough, .mem_buffer = nullptr, .no_alloc = true}));
+            ggml().init({.mem_size = enough, .mem_buffer = memory.data(), .no_alloc = true}));
         if (!context) differ("ggml_init has no memory");
-        check_nodes(context.get());
+        check_nodes(memory, context.get());
         check_registration();
         check_device();
         check_buffer(context.get());

@@ -1,60 +1,147 @@
-// libwinnow_ggml.so, the library that ggml loads: asks the process which version of ggml it has, and hands on to the
-// library beside this one that was compiled for it. Knows nothing of ggml's headers, so that it is the same for all.
+// libwinnow_ggml.so, the library that ggml loads: asks the process which ggml it has, and hands on to that of the
+// libraries beside this one that fits. Knows nothing of ggml's headers, so that it is the same for all versions.
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "environment.hpp"
 #include "host_library.hpp"
+#include "library_choice.hpp"
 
 namespace winnow::ggml {
 
 namespace {
 
-// "version:library" for each version of ggml, with blanks between; WINNOW_GGML_SERVED is of the build.
-constexpr std::string_view served = WINNOW_GGML_SERVED;
+// Of the build: the libraries that there may be, and the versions that tests have seen.
+constexpr std::string_view libraries_text = WINNOW_GGML_LIBRARIES, tested_text = WINNOW_GGML_TESTED;
 
-std::string library_for(std::string_view version) {
-    std::string versions;
-    for (std::string_view rest = served; !rest.empty();) {
-        const std::string_view entry = rest.substr(0, rest.find(' '));
-        rest.remove_prefix(entry.size() == rest.size() ? rest.size() : entry.size() + 1);
-        const size_t colon = entry.find(':');
-        if (entry.substr(0, colon) == version) return "libwinnow_ggml-" + std::string(entry.substr(colon + 1)) + ".so";
-        versions += (versions.empty() ? "" : ", ") + std::string(entry.substr(0, colon));
-    }
-    throw std::runtime_error("this process has ggml " + std::string(version) +
-                             ", and libwinnow_ggml.so was built for " + versions +
-                             "; build Winnow with the source tree of its llama.cpp as WINNOW_LLAMA_CPP_DIR");
+constexpr int warning = 3, error = 4; // GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
+
+void log(const HostLibrary& host, int level, const std::string& text) {
+    void (*log_internal)(int level, const char* format, ...) = nullptr;
+    if (host.find("ggml_log_internal", log_internal)) log_internal(level, "winnow: %s\n", text.c_str());
 }
 
 std::filesystem::path own_folder() {
     Dl_info info{};
-    if (dladdr(&served, &info) == 0 || !info.dli_fname)
+    if (dladdr(&libraries_text, &info) == 0 || !info.dli_fname)
         throw std::runtime_error("libwinnow_ggml.so cannot find itself");
     return std::filesystem::canonical(info.dli_fname).parent_path();
 }
 
-void* initialise(const HostLibrary& host, const void* caller) {
+std::string ggml_version(const HostLibrary& host) {
     const char* (*version)() = nullptr;
     if (!host.find("ggml_version", version)) {
         throw std::runtime_error("this process has a ggml without ggml_version, which is older than any that "
                                  "libwinnow_ggml.so can serve");
     }
-    const std::string path = own_folder() / library_for(version());
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        const char* reason = dlerror();
-        throw std::runtime_error(std::string("cannot load the library for ggml ") + version() + ": " +
-                                 (reason ? reason : path));
+    return version();
+}
+
+// What ggml expects of backends, which is the first number of those that are registered, as its CPU backend is.
+std::optional<int> api_version(const HostLibrary& host) {
+    size_t (*count)() = nullptr;
+    const int* (*get)(size_t index) = nullptr;
+    if (!host.find("ggml_backend_reg_count", count) || !host.find("ggml_backend_reg_get", get) || count() == 0)
+        return std::nullopt;
+    return *get(0);
+}
+
+// A library of the folder, for as long as it is wanted.
+class Loaded {
+public:
+    explicit Loaded(const std::filesystem::path& path) {
+        if (void* earlier = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD)) {
+            was_loaded_ = true;
+            dlclose(earlier);
+        }
+        library_.reset(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
+        if (!library_) {
+            const char* reason = dlerror();
+            throw std::runtime_error(reason ? reason : "it cannot be loaded");
+        }
+        difference_ = reinterpret_cast<const char* (*)(const void*)>(dlsym(library_.get(), "winnow_ggml_difference"));
+        init_ = reinterpret_cast<void* (*)()>(dlsym(library_.get(), "winnow_ggml_init"));
+        if (!difference_ || !init_) throw std::runtime_error("it is not of this Winnow");
     }
-    auto* init = reinterpret_cast<void* (*)(const void*)>(dlsym(library, "winnow_ggml_init"));
-    void* registration = init ? init(caller) : nullptr; // which says in the log why there is none
-    if (!registration) dlclose(library);
-    if (!init) throw std::runtime_error(path + " is not of Winnow: no winnow_ggml_init");
-    return registration;
+
+    bool was_loaded() const { return was_loaded_; }
+
+    std::string difference(const void* caller) const { return difference_(caller); }
+
+    // The registration, with which the library stays; NULL, and the log says why.
+    void* init() {
+        void* registration = init_();
+        if (registration) static_cast<void>(library_.release());
+        return registration;
+    }
+
+private:
+    struct Closed {
+        void operator()(void* library) const { dlclose(library); }
+    };
+    std::unique_ptr<void, Closed> library_;
+    const char* (*difference_)(const void* caller) = nullptr;
+    void* (*init_)() = nullptr;
+    bool was_loaded_ = false;
+};
+
+std::string file_name(const Library& library) { return "libwinnow_ggml-" + library.name + ".so"; }
+
+// What is said of a library that is not known to be right, "" of one that is.
+std::string remark(const Candidate& candidate, const std::string& version, const std::vector<Version>& tested) {
+    if (!candidate.is_exact)
+        return "no library was built for ggml " + version + ", which this process has; " +
+               file_name(candidate.library) +
+               " is taken, whose layout is the same as far as can be seen. Build Winnow "
+               "with the source tree of this llama.cpp as WINNOW_LLAMA_CPP_DIR for one of its own; "
+               "WINNOW_GGML_STRICT=1 refuses others";
+    if (std::find(tested.begin(), tested.end(), parse_version(version)) == tested.end())
+        return "Winnow was built for ggml " + version + ", which this process has, and was not tested with it";
+    return "";
+}
+
+void* initialise(const HostLibrary& host, const void* caller) {
+    const std::string version = ggml_version(host);
+    const std::optional<int> api = api_version(host);
+    const bool is_strict = number_of<int>("WINNOW_GGML_STRICT", 0, 1, "0 or 1").value_or(0) == 1;
+    const std::filesystem::path folder = own_folder();
+
+    std::vector<Library> libraries = parse_libraries(libraries_text);
+    std::erase_if(libraries, [&](const Library& library) { return !exists(folder / file_name(library)); });
+    std::string there, tried;
+    for (const Library& library : libraries) there += (there.empty() ? "" : ", ") + library.name;
+    for (const Candidate& candidate : candidates(libraries, parse_version(version).value_or(Version{}), api)) {
+        const std::string name = file_name(candidate.library);
+        if (is_strict && !candidate.is_exact) {
+            tried += "; " + name + " is not for this version, and WINNOW_GGML_STRICT=1";
+            continue;
+        }
+        std::string difference;
+        try {
+            Loaded loaded(folder / name);
+            difference = loaded.difference(caller);
+            if (difference.empty()) {
+                const std::string said = remark(candidate, version, parse_versions(tested_text));
+                if (!said.empty() && !loaded.was_loaded()) log(host, warning, said);
+                return loaded.init();
+            }
+        } catch (const std::runtime_error& failure) {
+            difference = failure.what();
+        }
+        tried += "; " + name + " does not fit: " + difference;
+    }
+    throw std::runtime_error("this process has ggml " + version +
+                             (api ? " (API version " + std::to_string(*api) + ")" : "") + ", and no library in " +
+                             folder.string() + " fits" +
+                             (there.empty() ? "" : ", where there are those for ggml " + there) + tried +
+                             "; build Winnow with the source tree of this llama.cpp as WINNOW_LLAMA_CPP_DIR");
 }
 
 } // namespace
@@ -68,9 +155,7 @@ extern "C" __attribute__((visibility("default"))) void* ggml_backend_init(void) 
     try {
         return winnow::ggml::initialise(host, caller);
     } catch (const std::exception& failure) {
-        constexpr int error = 4; // GGML_LOG_LEVEL_ERROR
-        void (*log)(int level, const char* format, ...) = nullptr;
-        if (host.find("ggml_log_internal", log)) log(error, "winnow: %s\n", failure.what());
+        winnow::ggml::log(host, winnow::ggml::error, failure.what());
         return nullptr;
     }
 }

@@ -1,8 +1,9 @@
-"""A host with a ggml that the plugin does not serve is told so, by name, and goes on without it: with another version;
-with another layout than the version's; without the version's library. And so is one with a backend that is too old.
+"""Which library the plugin takes in a process: that of its version of ggml; one that is not known to be right with one
+warning, unless WINNOW_GGML_STRICT forbids; none where none fits, and the host is told why, by name, and goes on without
+the plugin. And so is one with a backend that is too old.
 
-The plugin is copied, and what it was built for changed inside the copy, or the library of another layout put in the
-place of the right one: that is what a host built from another tree would meet.
+The plugin is copied with some of its libraries, what it knows of them is changed inside the copy, and a library for
+another ggml is put in the place of the right one: that is what a host of another version would meet.
 """
 
 import re
@@ -12,84 +13,122 @@ from pathlib import Path
 import llama_cpp
 from llama_cpp import expect
 
-SERVED = re.compile(rb"(?:\d+\.\d+\.\d+:\d+\.\d+\.\d+ ?)+(?=\0)")
+TABLE = re.compile(rb"(?:[\w.-]+:\d+:[\d.]+-[\d.]+:[\d.,]+ ?)+(?=\0)")
+TESTED = re.compile(rb"(?<![:\d.,])(?:\d+\.\d+\.\d+,)+\d+\.\d+\.\d+(?=\0)")
+STRICT = {"WINNOW_GGML_STRICT": "1"}
 
 
-def expect_refusal(host, options, what, pattern, environment=None):
+def expect_refusal(host, options, what, *patterns, environment=None):
     """The program of the host says so and goes on without the plugin."""
     program, *arguments = options.command
-    out, err, report = host.run(program, *arguments, winnow=True, status=None, environment=environment)
-    refusal = re.search(pattern, out + err)
-    expect(refusal, f"{what}: no refusal that says {pattern}:\n{(out + err)[-3000:]}")
+    out, err, report = host.run(program, *arguments, winnow=True, status=options.status, environment=environment)
+    lines = [line for line in (out + err).splitlines() if "winnow: " in line]
+    expect(len(lines) == 1, f"{what}: not one line, but {lines}:\n{(out + err)[-3000:]}")
+    for pattern in patterns:
+        expect(re.search(pattern, lines[0]), f"{what}: no refusal that says {pattern}: {lines[0]}")
     expect(report is None, f"{what}: the plugin worked")
-    if program == "test-backend-ops":
-        expect("Winnow" not in out, f"{what}: the device was registered")
-    print(f"{what}: {refusal[0]}")
+    expect("for device Winnow" not in out, f"{what}: the device was registered")
+    print(f"{what}: {lines[0]}")
 
 
-def served_by(plugin):
-    """The versions of ggml that a plugin serves, each with the layout that its library is named for."""
-    found = SERVED.search(plugin.read_bytes())
-    expect(found, f"{plugin.name} names no versions of ggml")
-    return found[0], dict(entry.split(":") for entry in found[0].decode().split())
+def expect_taken(host, options, what, warning=None, environment=None):
+    """The program has the device; of the plugin's warnings there is this one."""
+    program, *arguments = options.command
+    out, err, _ = host.run(program, *arguments, winnow=True, status=options.status, environment=environment)
+    text = out + err
+    expect(re.search(r"winnow: \S+ backend .* kernels", text), f"{what}: the plugin was not taken:\n{text[-3000:]}")
+    lines = re.findall(r"winnow: (?:no library|Winnow was built).*", text)
+    expect(len(lines) == (1 if warning else 0), f"{what}: {len(lines)} warnings: {lines}")
+    if warning:
+        expect(re.search(warning, lines[0]), f"{what}: no warning that says {warning}: {lines[0]}")
+    print(f"{what}: {lines[0] if warning else 'taken without a warning'}")
 
 
-def expect_all_libraries(plugin, layouts):
-    for layout in sorted(set(layouts.values())):
-        expect((plugin.parent / f"libwinnow_ggml-{layout}.so").is_file(), f"no library of layout {layout}")
-    print(f"{len(layouts)} versions of ggml are served by {len(set(layouts.values()))} libraries")
+class Plugin:
+    """The plugin that is copied."""
 
+    def __init__(self, path, version):
+        self.path = path
+        self.built = path.read_bytes()
+        self.version = version
+        self.table, self.tested = (self.only(pattern) for pattern in (TABLE, TESTED))
+        entries = [entry.split(":") for entry in self.table.decode().split()]
+        self.names = [name for name, *_ in entries]
+        self.name, _, self.known, self.versions = next(
+            (entry for entry in entries if version in entry[3].split(",")), (None,) * 4)
+        expect(self.name, f"ggml {version} is not among {self.table}")
 
-def copy_of(plugin, work, name, text=None, replaced=None, libraries=None):
-    """A plugin in a folder of its own, with a text in it replaced, and libraries under other names."""
-    folder = work / name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    built = plugin.read_bytes()
-    (folder / plugin.name).write_bytes(built.replace(text, replaced) if text else built)
-    for target, source in (libraries or {}).items():
-        shutil.copy(plugin.parent / f"libwinnow_ggml-{source}.so", folder / f"libwinnow_ggml-{target}.so")
-    return folder / plugin.name
+    def only(self, pattern):
+        found = pattern.findall(self.built)
+        expect(len(found) == 1, f"{self.path.name} has {found}, expected one text like {pattern.pattern}")
+        return found[0]
+
+    def file(self, name):
+        return self.path.parent / f"libwinnow_ggml-{name}.so"
+
+    def copy(self, folder, libraries, replaced=b"", by=b""):
+        """A plugin in a folder of its own with libraries, each under a name; a text in it is replaced."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        expect(len(replaced) == len(by) and replaced in self.built, f"{replaced} cannot become {by}")
+        (folder / self.path.name).write_bytes(self.built.replace(replaced, by) if replaced else self.built)
+        for name, source in libraries.items():
+            shutil.copy(source, folder / f"libwinnow_ggml-{name}.so")
+        return folder / self.path.name
 
 
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--old-backend", type=Path, required=True, help="a backend of version 0.1 of the ABI")
     parser.add_argument("--ggml", required=True, help="the version of the host's ggml")
-    parser.add_argument("--other", action="append", nargs=2, default=[], metavar=("LAYOUT", "REGEX"),
-                        help="another layout, and what its library says of the host's ggml")
+    parser.add_argument("--other", action="append", nargs=2, default=[], metavar=("LIBRARY", "REGEX"),
+                        help="a library for another ggml, and what it says of the host's")
     options = parser.parse_args()
     host = llama_cpp.Host(options)
-    options.command = ["test-backend-ops", "support", "-o", "SET_ROWS"]
+    options.command, options.status = ["test-backend-ops", "support", "-o", "SET_ROWS"], 0
     if not (options.llama_cpp / options.command[0]).exists():  # the other loads backends before the model
-        options.command = ["llama-simple", "-m", "none.gguf", "a prompt"]
+        options.command, options.status = ["llama-simple", "-m", "none.gguf", "a prompt"], 1
+    plugin = Plugin(options.plugin.resolve(), options.ggml)
+    host.environment["WINNOW_PATH"] = str(plugin.path.parent)  # of the backends, which are not copied
+    own = {plugin.name: plugin.file(plugin.name)}
+    all_libraries = {name: plugin.file(name) for name in plugin.names}
+    version = re.escape(options.ggml)
+    folder = options.work / "copy"
 
     expect_refusal(host, options, "an old backend", r"needs a backend of ABI version 0\.\d+.*this backend speaks 0\.1",
-                   {"WINNOW_BACKEND": str(options.old_backend)})
+                   environment={"WINNOW_BACKEND": str(options.old_backend)})
+    expect_taken(host, options, "its own library", environment=STRICT)
 
-    plugin = options.plugin.resolve()
-    text, layouts = served_by(plugin)
-    expect_all_libraries(plugin, layouts)
-    own = layouts.get(options.ggml)
-    expect(own, f"ggml {options.ggml} is not among {', '.join(layouts)}")
+    # Under API version 2 libraries on one side of the process's version are not even asked.
+    others = {name: path for name, path in all_libraries.items() if name != plugin.name}
+    host.plugin = plugin.copy(folder, others)
+    expect_refusal(host, options, "its library is absent",
+                   rf"this process has ggml {version} \(API version 2\), and no library in .* fits, where there are "
+                   rf"those for ggml {re.escape(', '.join(others))}; build Winnow with .* WINNOW_LLAMA_CPP_DIR$")
+    host.plugin = plugin.copy(folder, {})
+    expect_refusal(host, options, "no library at all", rf"ggml {version} .*, and no library in \S+ fits; build Winnow")
 
-    version = options.ggml.encode()
-    other = b"9" * len(version.split(b".")[0]) + b"." + version.split(b".", 1)[1]
-    entry = re.compile(rb"(?<![\d.])" + re.escape(version) + rb":")
-    host.plugin = copy_of(plugin, options.work, "version-unknown", text, entry.sub(other + b":", text))
-    expect_refusal(host, options, "an unknown version",
-                   rf"this process has ggml {re.escape(options.ggml)}, and libwinnow_ggml\.so was built for .*"
-                   rf"{re.escape(other.decode())}.*WINNOW_LLAMA_CPP_DIR")
+    # The version is between those of a library that was neither compiled for it nor tested with it.
+    exact = f":{plugin.known}:{plugin.versions}".encode()
+    other = re.sub(rf"(?<![\d.]){version}(?![\d.])", "9" + options.ggml[1:], plugin.versions)
+    host.plugin = plugin.copy(folder, own, exact, f":{plugin.known}:{other}".encode())
+    expect_taken(host, options, "a version between two", rf"no library was built for ggml {version}, .*"
+                 rf"libwinnow_ggml-{re.escape(plugin.name)}\.so is taken, .*WINNOW_GGML_STRICT=1 refuses")
+    expect_refusal(host, options, "the same, strictly", rf"libwinnow_ggml-{re.escape(plugin.name)}\.so is not for this "
+                   "version, and WINNOW_GGML_STRICT=1; build Winnow", environment=STRICT)
+    expect_refusal(host, options, "neither strict nor not", "WINNOW_GGML_STRICT=yes: expected 0 or 1",
+                   environment={"WINNOW_GGML_STRICT": "yes"})
 
-    host.plugin = copy_of(plugin, options.work, "version-absent")
-    expect_refusal(host, options, "no library",
-                   rf"cannot load the library for ggml {re.escape(options.ggml)}: .*-{re.escape(own)}\.so")
+    tested = re.sub(rf"(?<![\d.]){version}(?![\d.])", "9" + options.ggml[1:], plugin.tested.decode()).encode()
+    host.plugin = plugin.copy(folder, own, plugin.tested, tested)
+    expect_taken(host, options, "a version without tests",
+                 rf"Winnow was built for ggml {version}, .*not tested with it", environment=STRICT)
 
-    expect(options.other, "no other layout was named")
-    for layout, difference in options.other:
-        host.plugin = copy_of(plugin, options.work, "version-layout", libraries={own: layout})
-        expect_refusal(host, options, f"the layout of ggml {layout}",
-                       rf"this process has another ggml {re.escape(options.ggml)} .*{difference}.*WINNOW_LLAMA_CPP_DIR")
+    expect(options.other, "no library for another ggml was named")
+    for library, difference in options.other:
+        host.plugin = plugin.copy(folder, {plugin.name: library})
+        expect_refusal(host, options, f"{Path(library).name} in its place",
+                       rf"libwinnow_ggml-{re.escape(plugin.name)}\.so does not fit: {difference}; build Winnow")
 
 
 llama_cpp.main(test)
