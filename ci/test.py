@@ -48,6 +48,11 @@ def folder_of_tests():
     return MEMORY if has_room else ""
 
 
+def text_program(release):
+    """The smallest program that generates a text and looks for the plugin."""
+    return "llama-completion" if release in parts.LLAMA_CPP_BUILDS else "llama-simple"
+
+
 def settings(options):
     """CMake's of a build with everything. What else is downloaded comes while llama.cpp is built, and its releases are
     built at once, so that where one has a long last step, another one has others."""
@@ -60,7 +65,8 @@ def settings(options):
         python, model, mlx, intel, oclgrind, ptxas = map(downloads.submit, (
             parts.llama_cpp_python, parts.model, parts.mlx_python, parts.intel_runtime, parts.oclgrind, parts.ptxas))
         llama_cpp = building.submit(parts.llama_cpp_build, *LLAMA_CPP_PROGRAMS)
-        others = [building.submit(parts.llama_cpp_build, "llama-simple", release=release) for release in releases]
+        others = [building.submit(parts.llama_cpp_build, text_program(release), release=release)
+                  for release in releases]
         builds = [f"{other.result()}={build.result()}" for other, build in zip(sources, others)]
     icd, libraries = intel.result()
     return {

@@ -46,6 +46,9 @@ std::string find_ggml(const void* caller) {
     look_up(host, "ggml_backend_dev_init", table.backend_dev_init, missing);
     look_up(host, "ggml_backend_graph_compute", table.backend_graph_compute, missing);
     look_up(host, "ggml_backend_free", table.backend_free, missing);
+    look_up(host, "ggml_get_mem_buffer", table.get_mem_buffer, missing);
+    look_up(host, "ggml_get_mem_size", table.get_mem_size, missing);
+    look_up(host, "ggml_get_no_alloc", table.get_no_alloc, missing);
     look_up(host, "ggml_tensor_overhead", table.tensor_overhead, missing);
     look_up(host, "ggml_type_name", table.type_name, missing);
     look_up(host, "ggml_blck_size", table.blck_size, missing);

@@ -35,6 +35,9 @@ struct GgmlApi {
     decltype(&ggml_backend_graph_compute) backend_graph_compute = nullptr;
     decltype(&ggml_backend_free) backend_free = nullptr;
     // For comparing ggml's layouts when this is loaded.
+    decltype(&ggml_get_mem_buffer) get_mem_buffer = nullptr;
+    decltype(&ggml_get_mem_size) get_mem_size = nullptr;
+    decltype(&ggml_get_no_alloc) get_no_alloc = nullptr;
     decltype(&ggml_tensor_overhead) tensor_overhead = nullptr;
     decltype(&ggml_type_name) type_name = nullptr;
     decltype(&ggml_blck_size) blck_size = nullptr;

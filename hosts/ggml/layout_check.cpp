@@ -304,6 +304,9 @@ std::string layout_difference() {
         const std::unique_ptr<ggml_context, Freed> context(
             ggml().init({.mem_size = enough, .mem_buffer = memory.data(), .no_alloc = true}));
         if (!context) differ("ggml_init has no memory");
+        expect(ggml().get_mem_buffer(context.get()) == memory.data() && ggml().get_mem_size(context.get()) == enough &&
+                   ggml().get_no_alloc(context.get()),
+               "what is in ggml_init_params");
         check_nodes(memory, context.get());
         check_registration();
         check_device();

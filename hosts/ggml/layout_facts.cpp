@@ -317,6 +317,9 @@ constexpr void functions(Facts& facts) {
     WINNOW_FUNCTION(ggml_backend_dev_init, Backend(Device, const char*));
     WINNOW_FUNCTION(ggml_backend_graph_compute, ggml_status(Backend, Graph));
     WINNOW_FUNCTION(ggml_backend_free, void(Backend));
+    WINNOW_FUNCTION(ggml_get_mem_buffer, void*(const ggml_context*));
+    WINNOW_FUNCTION(ggml_get_mem_size, size_t(const ggml_context*));
+    WINNOW_FUNCTION(ggml_get_no_alloc, bool(Context));
     WINNOW_FUNCTION(ggml_tensor_overhead, size_t());
     WINNOW_FUNCTION(ggml_type_name, const char*(ggml_type));
     WINNOW_FUNCTION(ggml_blck_size, int64_t(Type));

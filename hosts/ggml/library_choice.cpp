@@ -2,7 +2,6 @@
 #include "library_choice.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdlib>
 
@@ -21,7 +20,7 @@ std::string_view next(std::string_view& rest, char separator) {
 // Versions from one to another, a patch being 1: 0 where it lies between them.
 long distance(const Library& library, const Version& version) {
     constexpr long most = 1000; // patches of a minor version
-    const auto place = [](const Version& of) { return (of.major * most + of.minor) * most + of.patch; };
+    const auto place = [](const Version& of) { return (of[0] * most + of[1]) * most + of[2]; };
     if (version < library.from) return place(library.from) - place(version);
     if (version > library.to) return place(version) - place(library.to);
     return 0;
@@ -30,17 +29,17 @@ long distance(const Library& library, const Version& version) {
 } // namespace
 
 std::optional<Version> parse_version(std::string_view text) {
-    std::array<int, 3> parts{};
-    for (size_t i = 0; i < parts.size(); ++i) {
+    Version version{};
+    for (size_t i = 0; i < version.size(); ++i) {
         if (i > 0) {
             if (text.empty() || text[0] != '.') return std::nullopt;
             text.remove_prefix(1);
         }
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parts.at(i));
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version.at(i));
         if (error != std::errc{}) return std::nullopt;
         text.remove_prefix(static_cast<size_t>(end - text.data()));
     }
-    return Version{parts[0], parts[1], parts[2]};
+    return version;
 }
 
 std::vector<Version> parse_versions(std::string_view text) {

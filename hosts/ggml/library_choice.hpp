@@ -1,7 +1,7 @@
 // Which of the libraries beside libwinnow_ggml.so may serve a version of ggml, and which of them is tried first.
 #pragma once
 
-#include <compare>
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,10 +9,7 @@
 
 namespace winnow::ggml {
 
-struct Version {
-    int major = 0, minor = 0, patch = 0;
-    auto operator<=>(const Version&) const = default;
-};
+using Version = std::array<int, 3>; // major, minor, patch
 
 // "0.26.0", also with something behind it, as "0.26.0-dev"; nothing where a text has no such beginning.
 std::optional<Version> parse_version(std::string_view text);

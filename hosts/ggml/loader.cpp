@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "environment.hpp"
@@ -107,6 +108,22 @@ std::string remark(const Candidate& candidate, const std::string& version, const
     return "";
 }
 
+// What the library's initialisation returns; nothing, and the reason, where the library does not fit.
+std::optional<void*> take(const HostLibrary& host, const void* caller, const std::string& version,
+                          const Candidate& candidate, std::string& reason) {
+    try {
+        Loaded loaded(own_folder() / file_name(candidate.library));
+        reason = loaded.difference(caller);
+        if (!reason.empty()) return std::nullopt;
+        const std::string said = remark(candidate, version, parse_versions(tested_text));
+        if (!said.empty() && !loaded.was_loaded()) log(host, warning, said);
+        return loaded.init();
+    } catch (const std::runtime_error& failure) {
+        reason = failure.what();
+        return std::nullopt;
+    }
+}
+
 void* initialise(const HostLibrary& host, const void* caller) {
     const std::string version = ggml_version(host);
     const std::optional<int> api = api_version(host);
@@ -115,33 +132,19 @@ void* initialise(const HostLibrary& host, const void* caller) {
 
     std::vector<Library> libraries = parse_libraries(libraries_text);
     std::erase_if(libraries, [&](const Library& library) { return !exists(folder / file_name(library)); });
-    std::string there, tried;
-    for (const Library& library : libraries) there += (there.empty() ? "" : ", ") + library.name;
+    std::string message = "this process has ggml " + version;
+    if (api) message += " (API version " + std::to_string(*api) + ")";
+    message += ", and no library in " + folder.string() + " fits";
+    const char* before = ", where there are those for ggml ";
+    for (const Library& library : libraries) message.append(std::exchange(before, ", ")).append(library.name);
     for (const Candidate& candidate : candidates(libraries, parse_version(version).value_or(Version{}), api)) {
-        const std::string name = file_name(candidate.library);
-        if (is_strict && !candidate.is_exact) {
-            tried += "; " + name + " is not for this version, and WINNOW_GGML_STRICT=1";
-            continue;
+        std::string reason = "it is not for this version, and WINNOW_GGML_STRICT=1";
+        if (candidate.is_exact || !is_strict) {
+            if (const auto registration = take(host, caller, version, candidate, reason)) return *registration;
         }
-        std::string difference;
-        try {
-            Loaded loaded(folder / name);
-            difference = loaded.difference(caller);
-            if (difference.empty()) {
-                const std::string said = remark(candidate, version, parse_versions(tested_text));
-                if (!said.empty() && !loaded.was_loaded()) log(host, warning, said);
-                return loaded.init();
-            }
-        } catch (const std::runtime_error& failure) {
-            difference = failure.what();
-        }
-        tried += "; " + name + " does not fit: " + difference;
+        message.append("; ").append(file_name(candidate.library)).append(" is not taken: ").append(reason);
     }
-    throw std::runtime_error("this process has ggml " + version +
-                             (api ? " (API version " + std::to_string(*api) + ")" : "") + ", and no library in " +
-                             folder.string() + " fits" +
-                             (there.empty() ? "" : ", where there are those for ggml " + there) + tried +
-                             "; build Winnow with the source tree of this llama.cpp as WINNOW_LLAMA_CPP_DIR");
+    throw std::runtime_error(message + "; build Winnow with the source tree of this llama.cpp as WINNOW_LLAMA_CPP_DIR");
 }
 
 } // namespace

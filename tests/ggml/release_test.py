@@ -1,7 +1,8 @@
 """Another release of llama.cpp than that of the other tests generates the text of ggml's CPU backend in place and from
 a virtual cache without a budget, all attention in Winnow, and keeps to a budget.
 
-The program is llama-simple, the smallest that there is: it takes the best token each time, and all devices.
+The program is llama-simple, the smallest that there is, which takes the best token each time and all devices; or
+llama-completion, since there are releases whose llama-simple does not look for the plugin.
 """
 
 import json
@@ -11,14 +12,18 @@ from llama_cpp import expect
 
 PROMPT = "The keeper climbed the stairs of the lighthouse, lit the lamp and"
 TOKENS = 80
+CELLS = 256  # llama-simple takes as many as there are tokens
 SHARE = 4
 FEWEST_WORDS = 20
 
 
 def generate(host, options, winnow, kv=None):
     """(the text after the prompt, the plugin's report)."""
-    out, _, report = host.run("llama-simple", "-m", options.model, "-n", TOKENS, PROMPT, winnow=winnow,
-                              environment=llama_cpp.kv_environment(kv))
+    command = ["llama-simple", "-m", options.model, "-n", TOKENS, PROMPT]
+    if (options.llama_cpp / "llama-completion").exists():
+        command = ["llama-completion", "-m", options.model, "-n", TOKENS, "-p", PROMPT, "-c", CELLS, "--temp", 0,
+                   "-no-cnv", "--no-warmup", *(llama_cpp.DEVICE if winnow else ())]
+    out, _, report = host.run(*command, winnow=winnow, environment=llama_cpp.kv_environment(kv))
     _, found, text = out.partition(PROMPT)
     expect(found, f"the prompt is not in what was printed: {out}")
     expect(len(text.split()) >= FEWEST_WORDS, f"this is not a text: {text}")

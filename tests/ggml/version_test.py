@@ -15,6 +15,11 @@ from llama_cpp import expect
 
 TABLE = re.compile(rb"(?:[\w.-]+:\d+:[\d.]+-[\d.]+:[\d.,]+ ?)+(?=\0)")
 TESTED = re.compile(rb"(?<![:\d.,])(?:\d+\.\d+\.\d+,)+\d+\.\d+\.\d+(?=\0)")
+# Programs that look for the plugin before they have a model: the status with which they end, and what they print with
+# the device alone.
+PROGRAMS = ((["test-backend-ops", "support", "-o", "SET_ROWS"], 0, "winnow: .* backend .* kernels"),
+            (["llama-completion", "-m", "none.gguf", *llama_cpp.DEVICE], 1, "failed to load model"),
+            (["llama-simple", "-m", "none.gguf", "a prompt"], 1, "winnow: .* backend .* kernels"))
 STRICT = {"WINNOW_GGML_STRICT": "1"}
 
 
@@ -27,7 +32,7 @@ def expect_refusal(host, options, what, *patterns, environment=None):
     for pattern in patterns:
         expect(re.search(pattern, lines[0]), f"{what}: no refusal that says {pattern}: {lines[0]}")
     expect(report is None, f"{what}: the plugin worked")
-    expect("for device Winnow" not in out, f"{what}: the device was registered")
+    expect(not re.search(options.taken, out + err), f"{what}: the device was registered")
     print(f"{what}: {lines[0]}")
 
 
@@ -36,7 +41,7 @@ def expect_taken(host, options, what, warning=None, environment=None):
     program, *arguments = options.command
     out, err, _ = host.run(program, *arguments, winnow=True, status=options.status, environment=environment)
     text = out + err
-    expect(re.search(r"winnow: \S+ backend .* kernels", text), f"{what}: the plugin was not taken:\n{text[-3000:]}")
+    expect(re.search(options.taken, text), f"{what}: the plugin was not taken:\n{text[-3000:]}")
     lines = re.findall(r"winnow: (?:no library|Winnow was built).*", text)
     expect(len(lines) == (1 if warning else 0), f"{what}: {len(lines)} warnings: {lines}")
     if warning:
@@ -54,7 +59,7 @@ class Plugin:
         self.table, self.tested = (self.only(pattern) for pattern in (TABLE, TESTED))
         entries = [entry.split(":") for entry in self.table.decode().split()]
         self.names = [name for name, *_ in entries]
-        self.name, _, self.known, self.versions = next(
+        self.name, self.api, self.known, self.versions = next(
             (entry for entry in entries if version in entry[3].split(",")), (None,) * 4)
         expect(self.name, f"ggml {version} is not among {self.table}")
 
@@ -85,9 +90,8 @@ def test():
                         help="a library for another ggml, and what it says of the host's")
     options = parser.parse_args()
     host = llama_cpp.Host(options)
-    options.command, options.status = ["test-backend-ops", "support", "-o", "SET_ROWS"], 0
-    if not (options.llama_cpp / options.command[0]).exists():  # the other loads backends before the model
-        options.command, options.status = ["llama-simple", "-m", "none.gguf", "a prompt"], 1
+    options.command, options.status, options.taken = next(
+        program for program in PROGRAMS if (options.llama_cpp / program[0][0]).exists())
     plugin = Plugin(options.plugin.resolve(), options.ggml)
     host.environment["WINNOW_PATH"] = str(plugin.path.parent)  # of the backends, which are not copied
     own = {plugin.name: plugin.file(plugin.name)}
@@ -99,11 +103,11 @@ def test():
                    environment={"WINNOW_BACKEND": str(options.old_backend)})
     expect_taken(host, options, "its own library", environment=STRICT)
 
-    # Under API version 2 libraries on one side of the process's version are not even asked.
+    # Libraries of another API version are not asked, and under API version 2 none that is for older or newer versions.
     others = {name: path for name, path in all_libraries.items() if name != plugin.name}
     host.plugin = plugin.copy(folder, others)
     expect_refusal(host, options, "its library is absent",
-                   rf"this process has ggml {version} \(API version 2\), and no library in .* fits, where there are "
+                   rf"this process has ggml {version} \(API version {plugin.api}\), and no library in .* fits, where there are "
                    rf"those for ggml {re.escape(', '.join(others))}; build Winnow with .* WINNOW_LLAMA_CPP_DIR$")
     host.plugin = plugin.copy(folder, {})
     expect_refusal(host, options, "no library at all", rf"ggml {version} .*, and no library in \S+ fits; build Winnow")
@@ -114,10 +118,19 @@ def test():
     host.plugin = plugin.copy(folder, own, exact, f":{plugin.known}:{other}".encode())
     expect_taken(host, options, "a version between two", rf"no library was built for ggml {version}, .*"
                  rf"libwinnow_ggml-{re.escape(plugin.name)}\.so is taken, .*WINNOW_GGML_STRICT=1 refuses")
-    expect_refusal(host, options, "the same, strictly", rf"libwinnow_ggml-{re.escape(plugin.name)}\.so is not for this "
-                   "version, and WINNOW_GGML_STRICT=1; build Winnow", environment=STRICT)
+    expect_refusal(host, options, "the same, strictly",
+                   rf"libwinnow_ggml-{re.escape(plugin.name)}\.so is not taken: it is "
+                   "not for this version, and WINNOW_GGML_STRICT=1; build Winnow", environment=STRICT)
     expect_refusal(host, options, "neither strict nor not", "WINNOW_GGML_STRICT=yes: expected 0 or 1",
                    environment={"WINNOW_GGML_STRICT": "yes"})
+
+    # The version is older than those of the library, which is the nearest.
+    later = exact.replace(b"0.", b"9.")
+    host.plugin = plugin.copy(folder, own, exact, later)
+    if int(plugin.api) > 2:
+        expect_taken(host, options, "a version before all", rf"no library was built for ggml {version}, .* is taken")
+    else:
+        expect_refusal(host, options, "a version before all", rf"ggml {version} .* fits, where .*; build Winnow")
 
     tested = re.sub(rf"(?<![\d.]){version}(?![\d.])", "9" + options.ggml[1:], plugin.tested.decode()).encode()
     host.plugin = plugin.copy(folder, own, plugin.tested, tested)
@@ -128,7 +141,7 @@ def test():
     for library, difference in options.other:
         host.plugin = plugin.copy(folder, {plugin.name: library})
         expect_refusal(host, options, f"{Path(library).name} in its place",
-                       rf"libwinnow_ggml-{re.escape(plugin.name)}\.so does not fit: {difference}; build Winnow")
+                       rf"libwinnow_ggml-{re.escape(plugin.name)}\.so is not taken: {difference}; build Winnow")
 
 
 llama_cpp.main(test)
