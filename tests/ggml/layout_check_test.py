@@ -1,8 +1,8 @@
 """The layout check in a process with another ggml than the one that it was compiled for finds what differs, and the
 process goes on: fields more in structures of ggml's, functions more in interfaces, other numbers.
 
-The trees have the headers of the process's ggml, with one thing changed in each. The check is compiled for each tree and
-called in a process of its own. A sample of the changes, or all.
+The trees have the headers of the process's ggml, with one thing changed in each. The check is compiled for each tree
+and called in a process of its own. A sample of the changes, or all.
 """
 
 import argparse

@@ -107,8 +107,8 @@ def test():
     others = {name: path for name, path in all_libraries.items() if name != plugin.name}
     host.plugin = plugin.copy(folder, others)
     expect_refusal(host, options, "its library is absent",
-                   rf"this process has ggml {version} \(API version {plugin.api}\), and no library in .* fits, where there are "
-                   rf"those for ggml {re.escape(', '.join(others))}; build Winnow with .* WINNOW_LLAMA_CPP_DIR$")
+                   rf"this process has ggml {version} \(API version {plugin.api}\), and no library in .* fits, where "
+                   rf"there are those for ggml {re.escape(', '.join(others))}; build Winnow with .*_LLAMA_CPP_DIR$")
     host.plugin = plugin.copy(folder, {})
     expect_refusal(host, options, "no library at all", rf"ggml {version} .*, and no library in \S+ fits; build Winnow")
 
