@@ -168,9 +168,10 @@ typedef struct winnow_context_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
     const winnow_extension *next;
-    /* Which device, in one string: "gpu", "cpu", a number as device_info counts, or a part of the device's or
-     * platform's name (case ignored). NULL or "": the environment variable WINNOW_DEVICE, else the first GPU,
-     * else the first device. */
+    /* Which device, in one string (case ignored): "gpu", "cpu", "accelerator", a number as device_info counts, or a
+     * part of a name, of the platform's first, then of the device's and the vendor's; "pocl", "rocm", "radeon" and
+     * "mesa" stand for the names of their platforms. NULL or "": the environment variable WINNOW_DEVICE, which is about
+     * devices of OpenCL alone, else the first GPU, else the first device. */
     const char *device;
     /* The host's own OpenCL objects (cl_context, cl_device_id, cl_command_queue): all three or none; `device`
      * must then be NULL. They are retained until context_destroy. The queue must be in order. */

@@ -2,12 +2,14 @@
 #include "opencl/platform.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <string_view>
 
 #include "device/device.hpp"
 
@@ -116,6 +118,33 @@ std::vector<DeviceEntry> list_platform(cl_platform_id platform) {
     }
     std::stable_partition(entries.begin(), entries.end(), [](const DeviceEntry& e) { return !is_single_core_cpu(e); });
     return entries;
+}
+
+// What people call drivers whose platforms have another name.
+struct Alias {
+    std::string_view word, platform;
+};
+constexpr std::array<Alias, 4> aliases{{{"pocl", "portable computing language"},
+                                        {"rocm", "amd accelerated parallel processing"},
+                                        {"radeon", "amd accelerated parallel processing"},
+                                        {"mesa", "rusticl"}}};
+
+// The first device whose platform, else whose name, else whose vendor has the word. PoCL's devices are named after the
+// processor, so that who says "intel" or "amd" means that vendor's driver first.
+std::vector<DeviceEntry>::const_iterator find_named(const std::vector<DeviceEntry>& devices, const std::string& word) {
+    const auto has = [](const char* text, std::string_view part) {
+        return lowered(text).find(part) != std::string::npos;
+    };
+    const auto* const alias =
+        std::find_if(aliases.begin(), aliases.end(), [&](const Alias& each) { return each.word == word; });
+    const std::string_view platform = alias != aliases.end() ? alias->platform : word;
+    auto found = std::find_if(devices.begin(), devices.end(),
+                              [&](const DeviceEntry& each) { return has(each.info.platform, platform); });
+    for (const auto text : {&winnow_device_info::name, &winnow_device_info::vendor})
+        if (found == devices.end())
+            found = std::find_if(devices.begin(), devices.end(),
+                                 [&](const DeviceEntry& each) { return has(each.info.*text, word); });
+    return found;
 }
 
 std::string listed(const std::vector<DeviceEntry>& devices) {
@@ -233,10 +262,7 @@ DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::st
     } else if (wish == "accelerator") {
         chosen = find(is_type(WINNOW_DEVICE_ACCELERATOR));
     } else {
-        chosen = find([&](const DeviceEntry& e) {
-            return lowered(e.info.name).find(wish) != std::string::npos ||
-                   lowered(e.info.platform).find(wish) != std::string::npos;
-        });
+        chosen = find_named(devices, wish);
     }
     if (chosen == devices.end()) {
         throw Error(WINNOW_ERROR_NOT_FOUND,

@@ -31,9 +31,10 @@ using ListPlatform = std::function<std::vector<DeviceEntry>(cl_platform_id)>;
 std::vector<DeviceEntry> gather_devices(std::span<const cl_platform_id> platforms, const ListPlatform& list,
                                         const Log& log);
 
-// By number, "gpu", "cpu", "accelerator" or a part of the device's or platform's name; "" means WINNOW_DEVICE from the
-// environment, else the first GPU, else the first device. With `host_threads`, a CPU device gives way to the multiple
-// one of its platform, if there is one. Throws NOT_FOUND, listing what exists.
+// By number, "gpu", "cpu", "accelerator", or a part of the platform's, device's or vendor's name or what people call
+// the driver ("pocl"); "" means WINNOW_DEVICE from the environment, else the first GPU, else the first device. With
+// `host_threads`, a CPU device gives way to the multiple one of its platform, if there is one. Throws NOT_FOUND,
+// listing what exists.
 DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::string& request, bool host_threads);
 
 // The entry of one cl_device_id, for a host that brings its own.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -47,12 +46,9 @@ std::string lowered(std::string text) {
     return text;
 }
 
-// winnow_context_desc.device, answered by a single device of type CPU.
+// winnow_context_desc.device, answered by a single device of type CPU. WINNOW_DEVICE is about devices of OpenCL.
 void require_chosen(const DeviceRequest& request) {
-    std::string wanted = request.device;
-    if (wanted.empty())
-        if (const char* variable = std::getenv("WINNOW_DEVICE")) wanted = variable;
-    wanted = lowered(wanted);
+    const std::string wanted = lowered(request.device);
     if (wanted.empty() || wanted == "0" || wanted == "cpu") return;
     const bool is_number = std::all_of(wanted.begin(), wanted.end(), [](unsigned char c) { return std::isdigit(c); });
     const bool names_us = std::string(device_name).find(wanted) != std::string::npos;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/device.hpp"
@@ -55,6 +56,42 @@ TEST_F(opencl_select_device, words_numbers_and_parts_of_names) {
     EXPECT_EQ(select("adreno"), "Adreno 750");
     EXPECT_EQ(select("vendor"), "Ryzen");
     EXPECT_EQ(select(" a770 "), "Arc A770");
+}
+
+// Platforms, devices and vendors as the drivers name them.
+TEST_F(opencl_select_device, what_people_call_drivers) {
+    devices_ = {device("pthread-haswell-Intel(R) Xeon(R) Processor", "Portable Computing Language", WINNOW_DEVICE_CPU),
+                device("Intel(R) Arc(TM) A770 Graphics", "Intel(R) OpenCL Graphics", WINNOW_DEVICE_GPU),
+                device("NVIDIA H200", "NVIDIA CUDA", WINNOW_DEVICE_GPU),
+                device("gfx1100", "AMD Accelerated Parallel Processing", WINNOW_DEVICE_GPU),
+                device("AMD Radeon Graphics (radeonsi, navi31)", "rusticl", WINNOW_DEVICE_GPU),
+                device("QUALCOMM Adreno(TM)", "QUALCOMM Snapdragon(TM)", WINNOW_DEVICE_GPU),
+                device("Mali-G710 r0p0", "ARM Platform", WINNOW_DEVICE_GPU),
+                device("TinyGPU", "Some Platform", WINNOW_DEVICE_ACCELERATOR)};
+    std::snprintf(devices_.back().info.vendor, sizeof devices_.back().info.vendor, "Tiny Corp.");
+    for (const auto& [word, index] : {std::pair("pocl", 0u),
+                                      {"PoCL", 0u},
+                                      {"intel", 1u},
+                                      {"nvidia", 2u},
+                                      {"cuda", 2u},
+                                      {"amd", 3u},
+                                      {"rocm", 3u},
+                                      {"radeon", 3u},
+                                      {"rusticl", 4u},
+                                      {"mesa", 4u},
+                                      {"adreno", 5u},
+                                      {"qualcomm", 5u},
+                                      {"mali", 6u},
+                                      {"arm", 6u},
+                                      {"tiny corp", 7u}}) {
+        EXPECT_EQ(select(word), devices_[index].info.name) << word;
+        ::setenv("WINNOW_DEVICE", word, 1);
+        EXPECT_EQ(select(""), devices_[index].info.name) << word;
+        ::unsetenv("WINNOW_DEVICE");
+    }
+    devices_.resize(1); // without a driver of Intel's the processor is
+    EXPECT_EQ(select("intel"), devices_[0].info.name);
+    EXPECT_THROW(select("nvidia"), Error);
 }
 
 TEST_F(opencl_select_device, the_environment_answers_where_the_host_says_nothing) {
