@@ -12,6 +12,8 @@
 #include <string_view>
 
 #include "device/device.hpp"
+#include "opencl/pocl_folder.hpp"
+#include "opencl/quirks.hpp"
 
 namespace winnow::opencl {
 namespace {
@@ -98,9 +100,19 @@ std::vector<cl_device_id> devices_of(cl_platform_id platform) {
     return devices;
 }
 
-std::vector<DeviceEntry> list_platform(cl_platform_id platform) {
+// PoCL has no devices where it cannot write its folder.
+std::vector<cl_device_id> devices_of_pocl(cl_platform_id platform, const Log& log) {
+    const std::string trouble = make_pocl_folder_usable(log);
+    std::vector<cl_device_id> devices = devices_of(platform);
+    if (devices.empty() && !trouble.empty())
+        throw Error(WINNOW_ERROR_NOT_FOUND, "PoCL is there and offers no device: " + trouble);
+    return devices;
+}
+
+std::vector<DeviceEntry> list_platform(cl_platform_id platform, const Log& log) {
     std::vector<DeviceEntry> entries;
-    for (cl_device_id device : devices_of(platform)) {
+    const bool is_pocl = platform_text(platform, CL_PLATFORM_NAME) == pocl_platform;
+    for (cl_device_id device : is_pocl ? devices_of_pocl(platform, log) : devices_of(platform)) {
         if (device_value<cl_bool>(device, CL_DEVICE_AVAILABLE) != CL_TRUE ||
             device_value<cl_bool>(device, CL_DEVICE_COMPILER_AVAILABLE) != CL_TRUE)
             continue;
@@ -232,7 +244,8 @@ std::vector<DeviceEntry> list_devices(const Log& log) {
     if (count == 0) return {};
     std::vector<cl_platform_id> platforms(count);
     check(clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
-    return gather_devices(platforms, list_platform, log);
+    return gather_devices(
+        platforms, [&](cl_platform_id platform) { return list_platform(platform, log); }, log);
 }
 
 DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::string& request, bool host_threads) {
