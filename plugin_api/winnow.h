@@ -12,6 +12,9 @@
  *     backend's that is no version's is refused. A zero in any other field means "absent" or "default".
  *   - Distinct contexts may be used from different threads at once; one context, and all that was made from
  *     it, is the host's to serialise.
+ *   - A process may fork. Where the child cannot use what its parent used, every function that would need it returns
+ *     WINNOW_ERROR_UNSUPPORTED there, and those that destroy return WINNOW_OK and release nothing. A child whose
+ *     parent had made no context and asked for no devices makes its own.
  *   - A backend never prints, throws, aborts or exits. Text goes to the caller's buffer, to the context's
  *     message or to the log callback.
  */

@@ -100,6 +100,7 @@ int32_t context_create(const winnow_context_desc* desc, winnow_context** context
 
 int32_t context_destroy(winnow_context* context) {
     if (context == nullptr) return WINNOW_OK;
+    if (context->device->is_of_parent()) return WINNOW_OK; // nothing can be released in the child of a fork
     // Even if the device fails to finish, what it holds has to be released.
     const int32_t status = on_context(context, [&] { context->device->finish(); });
     const int32_t released = guarded([&] { delete context; }, [](const char*) {});
@@ -181,7 +182,7 @@ int32_t buffer_create(winnow_context* context, const winnow_buffer_desc* desc, w
 int32_t buffer_destroy(winnow_buffer* buffer) {
     if (buffer == nullptr) return WINNOW_OK;
     winnow_context* const context = buffer->context;
-    return on_context(context, [&] {
+    return releasing(context, [&] {
         context->device->finish();
         context->buffers.erase(buffer);
     });
@@ -219,7 +220,7 @@ int32_t buffer_read(winnow_buffer* buffer, uint64_t offset, void* data, uint64_t
 template <class Desc, class Translate>
 int32_t supports(winnow_context* context, const Desc* desc, char* message, size_t message_size, Translate translate) {
     return with_message(message, message_size, [&] {
-        checked(context, "context");
+        check_process(checked(context, "context"));
         const auto args = translate(*context, desc, Memory::optional);
         copy_message(context->device->validate(args).c_str(), message, message_size);
     });
@@ -338,7 +339,7 @@ int32_t event_is_complete(winnow_event* event, uint32_t* is_complete) {
 int32_t event_destroy(winnow_event* event) {
     if (event == nullptr) return WINNOW_OK;
     winnow_context* const context = event->context;
-    return on_context(context, [&] { context->events.erase(event); });
+    return releasing(context, [&] { context->events.erase(event); });
 }
 
 int32_t wait_cl_event(winnow_context* context, void* cl_event) {

@@ -111,7 +111,7 @@ int32_t cache_create(winnow_context* context, const winnow_cache_desc* desc, win
 int32_t cache_destroy(winnow_cache* cache) {
     if (cache == nullptr) return WINNOW_OK;
     winnow_context* const context = cache->context;
-    return on_context(context, [&] {
+    return releasing(context, [&] {
         context->device->finish();
         context->caches.erase(cache);
     });

@@ -45,14 +45,28 @@ int32_t with_message(char* message, size_t message_size, Action&& action) noexce
     return guarded(action, [&](const char* text) { copy_message(text, message, message_size); });
 }
 
+inline void check_process(const winnow_context& context) {
+    if (context.device->is_of_parent()) throw forked_error();
+}
+
 // For functions on a context: the text is kept there and logged.
 template <class Action>
 int32_t on_context(winnow_context* context, Action&& action) noexcept {
     if (context == nullptr) return WINNOW_ERROR_INVALID_ARGUMENT;
-    return guarded(action, [&](const char* text) {
+    const auto run = [&] {
+        check_process(*context);
+        action();
+    };
+    return guarded(run, [&](const char* text) {
         context->message = text;
         context->log(WINNOW_LOG_ERROR, context->message);
     });
+}
+
+// For functions that destroy something of a context's. In the child of a fork nothing can be released.
+template <class Action>
+int32_t releasing(winnow_context* context, Action&& action) noexcept {
+    return context->device->is_of_parent() ? WINNOW_OK : on_context(context, action);
 }
 
 template <class T>

@@ -36,6 +36,14 @@ inline Error after_a_change(const Error& error) {
     return error.status() == WINNOW_ERROR_OUT_OF_MEMORY ? Error(WINNOW_ERROR_DEVICE, error.what()) : error;
 }
 
+// What a process is told that cannot use what the process it was forked from has.
+inline Error forked_error() {
+    return {
+        WINNOW_ERROR_UNSUPPORTED,
+        "this process was forked from one that had used OpenCL, whose driver's threads it does not have: fork before "
+        "the first use of this backend, or start another program in the child (exec)"};
+}
+
 // Memory a tensor can lie in. Its size is fixed; reading and writing wait for work enqueued before.
 class Buffer {
 public:
@@ -252,6 +260,9 @@ public:
     virtual void flush() = 0;
     virtual void finish() = 0;
     virtual void wait_cl_event(void* cl_event) = 0;
+
+    // Whether the device is that of a process that this one was forked from, and cannot be used or released here.
+    virtual bool is_of_parent() const { return false; }
 };
 
 // The one backend that is linked into this shared object; opencl/ and reference/ each define these.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/slots.hpp"
+#include "opencl/fork.hpp"
 #include "opencl/launch.hpp"
 #include "opencl/launchers.hpp"
 #include "opencl/platform.hpp"
@@ -140,6 +141,7 @@ public:
     void flush() override { runtime_.flush(); }
     void finish() override { runtime_.finish(); }
     void wait_cl_event(void* cl_event) override { runtime_.wait_cl_event(cl_event); }
+    bool is_of_parent() const override { return is_forked(); }
 
 private:
     const VariantOptions options_; // read first: a mistake in it costs no context
@@ -172,6 +174,7 @@ namespace backend {
 const char* const name = "opencl";
 
 std::vector<winnow_device_info> enumerate() {
+    opencl::begin_use();
     std::vector<winnow_device_info> infos;
     for (const opencl::DeviceEntry& entry : opencl::list_devices()) {
         infos.push_back(entry.info);
@@ -185,6 +188,7 @@ std::vector<winnow_device_info> enumerate() {
 }
 
 std::unique_ptr<Device> create(const DeviceRequest& request) {
+    opencl::begin_use();
     return std::make_unique<opencl::OpenClDevice>(request,
                                                   [variants = request.variants](const opencl::RuntimeState& state) {
                                                       return opencl::make_for_test(state, variants);

@@ -20,6 +20,7 @@ const abi_check abi_checks[] = {
     {"null_arguments", check_null_arguments},
     {"contexts", check_contexts},
     {"log", check_log},
+    {"fork", check_fork},
     {"reload", check_reload},
     {NULL, NULL},
 };

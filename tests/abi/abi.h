@@ -104,6 +104,7 @@ void check_extension_chains(abi_run *run);
 void check_null_arguments(abi_run *run);
 void check_contexts(abi_run *run);
 void check_log(abi_run *run);
+void check_fork(abi_run *run);
 void check_reload(abi_run *run);
 
 #ifdef __cplusplus
