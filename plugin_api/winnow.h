@@ -611,7 +611,8 @@ typedef struct winnow_api {
 
     /* Synchronisation. flush hands what was enqueued to the device; finish waits until it is complete. event_wait and
      * event_is_complete return WINNOW_ERROR_DEVICE where the operation itself failed, now and at each later call. After
-     * any other failure of a wait what was waited for may still be running. */
+     * any other failure of a wait what was waited for may still be running: the wait can be repeated, and the one that
+     * passes brings all results. */
     int32_t (*flush)(winnow_context *context);
     int32_t (*finish)(winnow_context *context);
     int32_t (*event_wait)(winnow_event *event);

@@ -49,13 +49,20 @@ inline void check_process(const winnow_context& context) {
     if (context.device->is_of_parent()) throw forked_error();
 }
 
-// For functions on a context: the text is kept there and logged.
+// For functions on a context: the text is kept there and logged. Nothing comes to the host's memory of a call that
+// failed.
 template <class Action>
 int32_t on_context(winnow_context* context, Action&& action) noexcept {
     if (context == nullptr) return WINNOW_ERROR_INVALID_ARGUMENT;
     const auto run = [&] {
         check_process(*context);
-        action();
+        const uint64_t results = context->device->next_result();
+        try {
+            action();
+        } catch (...) {
+            context->device->drop_results_from(results);
+            throw;
+        }
     };
     return guarded(run, [&](const char* text) {
         context->message = text;

@@ -261,6 +261,11 @@ public:
     virtual void finish() = 0;
     virtual void wait_cl_event(void* cl_event) = 0;
 
+    // Results that a wait still has to bring to the host's memory have numbers, and this is the next one's. After a
+    // call that failed the host may free its tensors: what the call was to bring there is given up.
+    virtual uint64_t next_result() const { return 0; }
+    virtual void drop_results_from(uint64_t /*result*/) {}
+
     // Whether the device is that of a process that this one was forked from, and cannot be used or released here.
     virtual bool is_of_parent() const { return false; }
 };

@@ -8,10 +8,7 @@ namespace {
 
 // Checks a blocking copy, which waits for the launches before it and may report that one of them failed.
 void check_copy(RuntimeState& state, cl_int code, const char* call) {
-    if (code != CL_SUCCESS) {
-        state.retire_scratch();
-        state.transfers.drop();
-    }
+    if (code != CL_SUCCESS) state.retire_scratch();
     check(code, call);
 }
 

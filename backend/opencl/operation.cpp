@@ -36,7 +36,6 @@ private:
               "clGetEventInfo");
         if (status >= 0) return status;
         state_.retire_scratch();
-        state_.transfers.drop();
         try {
             throw_cl_error(status, "the operation behind the event");
         } catch (const Error& error) {
@@ -97,14 +96,14 @@ Operation::Operation(RuntimeState& state) : state_(state) {
     state_.launch_deferred();
     state_.imports.sweep();
     state_.transfers.begin();
-    coming_before_ = state_.transfers.coming();
+    first_fetch_ = state_.transfers.next_fetch();
 }
 
 Operation::~Operation() {
     // After a failure between a launch and complete(): nothing may use the operation's memory any more.
     if (!is_running_ && staged_.empty()) return;
     for (const WorkerQueue& worker : state_.workers.all) clFinish(worker.queue());
-    state_.transfers.drop_after(coming_before_); // the host may free its tensors
+    state_.transfers.drop_from(first_fetch_); // the host may free its tensors
 }
 
 Bound Operation::bind(const Tensor& tensor, Access access) {

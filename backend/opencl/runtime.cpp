@@ -33,7 +33,7 @@ RuntimeState::~RuntimeState() {
     // Kernels may still be using what the members release; an error changes nothing about that.
     bool has_failed = false;
     for (const WorkerQueue& worker : workers.all) has_failed = clFinish(worker.queue()) != CL_SUCCESS || has_failed;
-    if (!has_failed) transfers.deliver();
+    if (!has_failed) transfers.deliver(); // where the wait before this one failed
     times.deliver();
 }
 
@@ -46,10 +46,7 @@ void RuntimeState::finish() {
     if (!is_pending) return;
     launch_deferred();
     const cl_int code = clFinish(workers.front().queue());
-    if (code != CL_SUCCESS) {
-        retire_scratch();
-        transfers.drop();
-    }
+    if (code != CL_SUCCESS) retire_scratch();
     check(code, "clFinish");
     is_pending = false;
     transfers.deliver();

@@ -116,7 +116,7 @@ private:
 
     RuntimeState& state_;
     bool is_running_ = false;    // something was enqueued, and complete() has not come to its end
-    size_t coming_before_ = 0;   // tensors that earlier operations are still to deliver
+    uint64_t first_fetch_ = 0;   // of its own, by number
     std::vector<Staged> staged_; // stays empty, and without allocation, where imports of host memory are kept
 };
 

@@ -68,12 +68,16 @@ void Transfers::fetch(const Tensor& tensor, const Place& place) {
           "clEnqueueReadBuffer");
     ++state_.host_copies;
     state_.is_pending = true;
-    fetched_.push_back({tensor, place.host});
+    fetched_.push_back({tensor, place.host, next_fetch_++});
 }
 
 void Transfers::deliver() {
     for (const Fetched& each : fetched_) copy_rows(each.tensor, each.from);
     fetched_.clear();
+}
+
+void Transfers::drop_from(uint64_t fetch) {
+    std::erase_if(fetched_, [fetch](const Fetched& each) { return each.number >= fetch; });
 }
 
 bool Transfers::are_coming(const void* data, uint64_t size) const {

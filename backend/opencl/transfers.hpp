@@ -3,7 +3,6 @@
 // memory, and reach the host's tensors with the next wait. So operations that follow each other wait for nothing.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,13 +44,13 @@ public:
     void send();
     // Enqueues the copy back of a tensor that lies there.
     void fetch(const Tensor& tensor, const Place& place);
-    // All copies have ended: gives the tensors what was fetched.
+    // All copies have ended: gives the tensors what was fetched. A wait that failed delivers nothing and drops nothing,
+    // because it can be repeated.
     void deliver();
-    // They ended in an error, and nothing of them is to be believed.
-    void drop() { fetched_.clear(); }
-    // How many tensors are to be delivered, and: none but the first ones.
-    size_t coming() const { return fetched_.size(); }
-    void drop_after(size_t count) { fetched_.resize(std::min(count, fetched_.size())); }
+    // Every fetch has a number, and this is the next one's. After a call that failed the host may free its tensors:
+    // what was fetched for it, from a number on, is not delivered any more.
+    uint64_t next_fetch() const { return next_fetch_; }
+    void drop_from(uint64_t fetch);
     // Whether some of these bytes are still to be delivered.
     bool are_coming(const void* data, uint64_t size) const;
     bool are_any_coming() const { return !fetched_.empty(); }
@@ -60,6 +59,7 @@ private:
     struct Fetched {
         Tensor tensor;
         const std::byte* from;
+        uint64_t number;
     };
     void allocate();
 
@@ -72,7 +72,8 @@ private:
     uint64_t outputs_ = 0;      // bytes at the end that are taken by outputs
     bool begins_ = true;        // the operation has taken nothing yet
     bool is_pooled_ = true;
-    std::vector<Fetched> fetched_;
+    uint64_t next_fetch_ = 0;
+    std::vector<Fetched> fetched_; // in the order of their numbers
 };
 
 // Copies a tensor in the host's memory row by row, because what lies between the rows may be another tensor's. `from`

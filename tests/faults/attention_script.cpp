@@ -29,6 +29,7 @@ AttentionScript::AttentionScript(const std::string& backend)
     add_buffers();
     for (size_t pair = 0; pair < pairs_.size(); ++pair) add_formats(pair);
     add_rows();
+    add_waiting_results();
     add_events();
     for (Pair& pair : pairs_)
         for (winnow_buffer** buffer : {&pair.k_rows, &pair.v_rows})
@@ -188,20 +189,89 @@ void AttentionScript::add_rows() {
          .result = bytes,
          .observe = bytes,
          .recover = [fill] { fill(); }});
-    add({.name = "kv_dequantize to the host's memory", .run = [this] {
-             if (rows_ == nullptr) return not_run;
-             dense_.poison();
-             winnow_tensor src = buffer_tensor(api(), rows_, WINNOW_TYPE_Q8_0, kv_heads, slots, size);
-             for (int axis = 0; axis < 3; ++axis) src.stride[axis] = dense_.get()->stride[axis];
-             winnow_kv_dequantize_desc desc{};
-             desc.struct_size = sizeof desc;
-             desc.src = &src;
-             desc.dst = dense_.get();
-             return api().kv_dequantize(context(), &desc, nullptr);
-         }});
+    add({.name = "kv_dequantize to the host's memory", .run = [this] { return dequantize(); }});
     add({.name = "finish",
-         .run = [this] { return context() == nullptr ? not_run : api().finish(context()); },
+         .run =
+             [this] {
+                 const int32_t status = context() == nullptr ? not_run : api().finish(context());
+                 if (status == WINNOW_OK) dequantized_ = dense_.digest();
+                 return status;
+             },
          .result = [this] { return dense_.digest(); }});
+}
+
+int32_t AttentionScript::dequantize(winnow_event** event) {
+    if (rows_ == nullptr) return not_run;
+    dense_.poison();
+    winnow_tensor src = buffer_tensor(api(), rows_, WINNOW_TYPE_Q8_0, kv_heads, slots, size);
+    for (int axis = 0; axis < 3; ++axis) src.stride[axis] = dense_.get()->stride[axis];
+    winnow_kv_dequantize_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.src = &src;
+    desc.dst = dense_.get();
+    return api().kv_dequantize(context(), &desc, event);
+}
+
+// Results that may still have to be copied to the host while another call fails. Whatever that call is, they are there
+// once a wait has passed.
+void AttentionScript::add_waiting_results() {
+    const auto add_waiting = [this](const std::string& name, std::function<int32_t()> run) {
+        add({.name = "kv_dequantize to the host's memory, then " + name,
+             .run =
+                 [this, run = std::move(run)] {
+                     int32_t status = dequantize();
+                     if (status != WINNOW_OK) return status;
+                     status = run();
+                     const int32_t finished = finish();
+                     if (finished == WINNOW_OK && dense_.digest() != dequantized_)
+                         return static_cast<int32_t>(WINNOW_ERROR_INTERNAL);
+                     return status != WINNOW_OK ? status : finished;
+                 },
+             .result = [this] { return dense_.digest(); }});
+    };
+    add_waiting("finish", [] { return WINNOW_OK; });
+    add_waiting("kv_append", [this] { return append(0, 0, 1); });
+    add_waiting("sdpa with an event", [this] { return attend(0, 1, prompt); });
+    add_waiting("buffer_read", [this] { return api().buffer_read(rows_, 0, read_.data(), 64); });
+    add_waiting("buffer_write", [this] { return api().buffer_write(imported_, 0, read_.data(), 64); });
+    add_waiting("buffer_create and buffer_destroy", [this] {
+        winnow_buffer* buffer = nullptr;
+        const int32_t status = make_buffer(buffer, 64);
+        if (status != WINNOW_OK) return status;
+        const int32_t destroyed = api().buffer_destroy(buffer);
+        if (destroyed != WINNOW_OK) api().buffer_destroy(buffer);
+        return destroyed;
+    });
+    add({.name = "kv_dequantize with an event",
+         .run =
+             [this] {
+                 winnow_event* event = nullptr;
+                 const int32_t status = dequantize(&event);
+                 if (status == WINNOW_OK) return wait(event);
+                 dense_.poison(); // it is the host's again
+                 const std::string poisoned = dense_.digest();
+                 if (context() != nullptr) finish();
+                 return dense_.digest() == poisoned ? status : static_cast<int32_t>(WINNOW_ERROR_INTERNAL);
+             },
+         .result = [this] { return dense_.digest(); }});
+    add_waiting("sdpa of its results", [this] { // which come first
+        const Pair& pair = pairs_[0];
+        if (pair.k_rows == nullptr || pair.v_rows == nullptr) return not_run;
+        winnow_tensor q = *dense_.get();
+        q.shape[2] = 1;
+        winnow_tensor k = buffer_tensor(api(), pair.k_rows, pair.k, kv_heads, slots, size);
+        winnow_tensor v = buffer_tensor(api(), pair.v_rows, pair.v, kv_heads, slots, size);
+        k.shape[2] = v.shape[2] = prompt;
+        winnow_tensor out = *one_out_.get();
+        out.shape[1] = kv_heads;
+        winnow_sdpa_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.q = &q;
+        desc.k = &k;
+        desc.v = &v;
+        desc.out = &out;
+        return api().sdpa(context(), &desc, nullptr);
+    });
 }
 
 void AttentionScript::add_events() {

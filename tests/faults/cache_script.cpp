@@ -144,18 +144,19 @@ int32_t CacheScript::step(const StepArgs& args) {
     desc.out = out.get();
     if (args.scores) desc.scores_out = scores.get();
     winnow_event* event = nullptr;
-    int32_t status = api().cache_step(cache_, &desc, &event);
+    int32_t status = api().cache_step(cache_, &desc, args.waits_at_once ? &event : nullptr);
     if (status != WINNOW_OK) return status; // nothing of it runs any more
-    status = wait(event);
+    status = args.waits_at_once ? wait(event) : finish();
     out_ = out.floats();
     scores_ = args.scores ? scores.floats() : std::vector<float>{};
     return status;
 }
 
 void CacheScript::add_step(const StepArgs& args) {
-    Action action = changing("cache_step of " + std::to_string(args.tokens) + " tokens, layer " +
-                                 std::to_string(args.layer) + (args.scores ? ", with scores" : ""),
-                             [this, args] { return step(args); });
+    Action action =
+        changing("cache_step of " + std::to_string(args.tokens) + " tokens, layer " + std::to_string(args.layer) +
+                     (args.scores ? ", with scores" : "") + (args.waits_at_once ? "" : ", then finish"),
+                 [this, args] { return step(args); });
     action.result = [this] { return portrait() + " " + digest(out_) + " " + digest(scores_); };
     add(std::move(action));
 }
@@ -166,7 +167,7 @@ void CacheScript::add_steps() {
     for (int token = 0; token < 8; ++token)
         for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = ++seed});
     for (int64_t layer = 0; layer < layers; ++layer)
-        add_step({.layer = layer, .tokens = 3, .seed = ++seed, .scores = true});
+        add_step({.layer = layer, .tokens = 3, .seed = ++seed, .scores = true, .waits_at_once = layer == 0});
 }
 
 void CacheScript::add_looks() {

@@ -119,6 +119,7 @@ std::mutex mutex; // of what follows
 bool is_paused = false;
 opencl_fault_plan plan{};
 opencl_fault_report so_far{};
+std::vector<const char*> counted; // the functions of so_far.calls
 
 // The error that this call has to fail with, or CL_SUCCESS.
 cl_int next_error(Id id, uint32_t kind_of_call) {
@@ -129,6 +130,7 @@ cl_int next_error(Id id, uint32_t kind_of_call) {
     if (is_event != (kind_of_call == OPENCL_FAULT_EVENT)) return CL_SUCCESS;
     if (plan.function != nullptr && std::string_view(plan.function) != name) return CL_SUCCESS;
     ++so_far.calls;
+    counted.push_back(name);
     if (plan.at == 0 || so_far.calls < plan.at) return CL_SUCCESS;
     if (so_far.calls > plan.at && plan.kind != OPENCL_FAULT_LOST) return CL_SUCCESS;
     cl_int code = plan.code;
@@ -213,6 +215,12 @@ void arm(const opencl_fault_plan* wanted) {
     const std::lock_guard guard(mutex);
     plan = *wanted;
     so_far = {};
+    counted.clear();
+}
+
+const char* function(uint64_t at) {
+    const std::lock_guard guard(mutex);
+    return at >= 1 && at <= counted.size() ? counted[at - 1] : nullptr;
 }
 
 void report(opencl_fault_report* out) {
@@ -234,7 +242,7 @@ void hide_unified_memory(int32_t hidden) { hides_unified_memory = hidden != 0; }
 extern "C" {
 
 EXPORT extern const opencl_faults opencl_faults_table;
-const opencl_faults opencl_faults_table = {arm, report, pause, live, hide_unified_memory};
+const opencl_faults opencl_faults_table = {arm, report, function, pause, live, hide_unified_memory};
 
 EXPORT CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info param_name, size_t param_value_size,
                                                       void* param_value, size_t* param_value_size_ret) {

@@ -2,10 +2,12 @@
 // the call, nothing leaks, hangs or crashes, and what is tried again gives what it would have given.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "sweep.hpp"
 
@@ -26,6 +28,26 @@ void expect_right(const Transcript& disturbed, const Transcript& undisturbed, co
     ASSERT_EQ(disturbed.results.size(), undisturbed.results.size()) << what;
     for (size_t at = 0; at < disturbed.results.size(); ++at)
         ASSERT_EQ(disturbed.results[at], undisturbed.results[at]) << what << ", action " << at;
+}
+
+struct FailingCall {
+    uint64_t at;
+    uint32_t variation;
+};
+
+// The calls of a sweep: all of them, or `sampled` the first of each kind, so that no action's use of a function is left
+// out. Which they are and how they fail follows from their kind. A stride over their numbers would meet other calls on
+// another processor.
+std::vector<FailingCall> calls_of(const Transcript& undisturbed, bool sampled) {
+    std::map<std::string, uint32_t> kinds; // and how many of each there were so far
+    std::vector<FailingCall> calls;
+    for (uint64_t at = 1; at <= undisturbed.calls; ++at) {
+        const std::string& kind = undisturbed.kinds[at - 1];
+        const uint32_t before = kinds[kind]++;
+        if (before == 0 || !sampled) calls.push_back({at, static_cast<uint32_t>(kind.size()) + before});
+    }
+    std::cout << calls.size() << " of " << undisturbed.calls << " calls, of " << kinds.size() << " kinds\n";
+    return calls;
 }
 
 // A script, and whether the device seems to share its memory with the host.
@@ -69,14 +91,11 @@ TEST_P(opencl_faults, every_call_fails_once) {
 
 // From a new context on, where programs are loaded and kernels made.
 TEST_P(opencl_faults, a_call_fails_after_a_new_start) {
-    const uint64_t stride = is_full() ? 1 : std::max<uint64_t>(undisturbed_.calls / 30, 1);
-    for (uint64_t at = 1; at <= undisturbed_.calls; at += stride) {
-        const opencl_fault_plan plan{.at = at,
-                                     .function = nullptr,
-                                     .kind = OPENCL_FAULT_ONCE,
-                                     .variation = static_cast<uint32_t>(at % 3),
-                                     .code = 0};
-        ASSERT_NO_FATAL_FAILURE(expect_right(run_with(*script(), plan), undisturbed_, "call " + std::to_string(at)));
+    for (const FailingCall& call : calls_of(undisturbed_, !is_full() && GetParam().script == "cache")) {
+        const opencl_fault_plan plan{
+            .at = call.at, .function = nullptr, .kind = OPENCL_FAULT_ONCE, .variation = call.variation, .code = 0};
+        ASSERT_NO_FATAL_FAILURE(
+            expect_right(run_with(*script(), plan), undisturbed_, "call " + std::to_string(call.at)));
     }
 }
 
@@ -89,8 +108,7 @@ TEST_P(opencl_event_faults, are_told_of) {
 }
 
 TEST_P(opencl_faults, the_device_is_lost) {
-    const uint64_t stride = is_full() ? 7 : std::max<uint64_t>(undisturbed_.calls / 20, 1);
-    for (uint64_t at = 1; at <= undisturbed_.calls; at += stride) {
+    for (const auto& [at, variation] : calls_of(undisturbed_, !is_full())) {
         const Transcript transcript = run_lost(*script(), at);
         for (const std::string& fault : transcript.faults) ADD_FAILURE() << "call " << at << ": " << fault;
         if (HasFailure()) return;

@@ -19,6 +19,11 @@ void Script::unsettle() {
     if (api().buffer_create(context(), &desc, &buffer) == WINNOW_OK) api().buffer_destroy(buffer);
 }
 
+int32_t Script::finish() {
+    const int32_t status = api().finish(context());
+    return status == WINNOW_ERROR_OUT_OF_MEMORY ? api().finish(context()) : status;
+}
+
 int32_t Script::wait(winnow_event* event) {
     int32_t status = api().event_wait(event);
     // Lack of memory changes nothing, and can be over. What failed itself stays so, and has to be done again.

@@ -47,6 +47,8 @@ protected:
     void add_create();
     void add_destroy();
 
+    // Waits for all; where memory was lacking once more, as the header allows.
+    int32_t finish();
     // Waits for an event, destroys it, and tells how that went. When it returns, nothing runs any more.
     int32_t wait(winnow_event* event);
 
@@ -69,7 +71,9 @@ private:
     void add_buffers();
     void add_formats(size_t pair);
     void add_rows();
+    void add_waiting_results();
     void add_events();
+    int32_t dequantize(winnow_event** event = nullptr);
     int32_t make_buffer(winnow_buffer*& buffer, uint64_t bytes);
     int32_t append(size_t index, int64_t first, int64_t tokens);
     int32_t attend(size_t index, int64_t queries, int64_t keys);
@@ -83,6 +87,7 @@ private:
     winnow_event* event_ = nullptr;
     std::vector<char> host_memory_, read_;
     HostTensor k_, v_, indices_, q_, out_, one_q_, one_out_, dense_;
+    std::string dequantized_; // what dense_ has to become
 };
 
 // The life of a cache of two layers: created, reserved, a prompt and single tokens until tokens are evicted, edits, a
@@ -96,6 +101,7 @@ private:
         int64_t layer, tokens;
         uint64_t seed;
         bool scores = false;
+        bool waits_at_once = true; // for an event of its own, else with finish
     };
     Action changing(std::string name, std::function<int32_t()> run);
     void add_step(const StepArgs& args);

@@ -196,6 +196,9 @@ Transcript run_with(Script& script, const opencl_fault_plan& plan) {
         if (outcome == Run::Outcome::broken) run.recover(action);
         if (outcome != Run::Outcome::passed) run.attempt(action, true);
         run.note(action);
+        while (run.transcript.kinds.size() < report().calls)
+            run.transcript.kinds.push_back(action.name + ", " +
+                                           opencl_layer()->function(run.transcript.kinds.size() + 1));
     }
     run.transcript.calls = report().calls;
     run.arm(nothing);

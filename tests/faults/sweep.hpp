@@ -16,6 +16,7 @@ const opencl_faults* opencl_layer();
 struct Transcript {
     std::vector<std::string> results;
     uint64_t calls = 0;              // of OpenCL
+    std::vector<std::string> kinds;  // of each call: the action that it belongs to, and the function
     std::vector<std::string> faults; // what was wrong, for people
 };
 
