@@ -93,7 +93,7 @@ std::unique_ptr<ClBuffer> ClBuffer::import_cl_mem(RuntimeState& state, cl_mem me
 
 ClBuffer::~ClBuffer() {
     try {
-        state_.finish();
+        state_.wait();
     } catch (const std::exception& error) { // what may still be used is kept, if there is memory to note it
         try {
             state_.retired.push_back({std::move(pages_), std::move(memory_), size_});

@@ -68,6 +68,12 @@ bool is_failed_query(cl_int code) {
            code == CL_INVALID_DEVICE || code == CL_INVALID_PLATFORM;
 }
 
+cl_int status_of(cl_event event) {
+    cl_int status = CL_QUEUED;
+    check(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr), "clGetEventInfo");
+    return status;
+}
+
 void throw_cl_error(cl_int code, const char* call, const std::string& detail) {
     const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_HOST_MEMORY ||
                         code == CL_INVALID_BUFFER_SIZE || code == CL_OUT_OF_RESOURCES;

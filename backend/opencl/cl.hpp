@@ -25,4 +25,7 @@ inline void check(cl_int code, const char* call) {
     if (code != CL_SUCCESS) throw_cl_error(code, call);
 }
 
+// CL_EVENT_COMMAND_EXECUTION_STATUS: below 0 where the command failed.
+cl_int status_of(cl_event event);
+
 } // namespace winnow::opencl

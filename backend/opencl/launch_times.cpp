@@ -13,9 +13,7 @@ constexpr size_t most_coming = 1024; // launches; from then on those that are ov
 
 // False while the command runs; throws where it failed, or nothing can be found out.
 bool is_over(const cl::Event& event) {
-    cl_int status = CL_QUEUED;
-    opencl::check(clGetEventInfo(event(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr),
-                  "clGetEventInfo");
+    const cl_int status = status_of(event());
     if (status < 0) throw_cl_error(status, "clEnqueueNDRangeKernel");
     return status == CL_COMPLETE;
 }

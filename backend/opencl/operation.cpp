@@ -12,39 +12,53 @@ namespace {
 
 class ClEvent final : public Event {
 public:
-    ClEvent(RuntimeState& state, ::cl_event event) : state_(state), event_(event) {}
+    ClEvent(RuntimeState& state, ::cl_event event)
+        : state_(state), event_(event), awaited_(state.awaited), failure_(state.failure) {}
     void wait() override {
         const ::cl_event event = event_();
         const cl_int code = clWaitForEvents(1, &event);
         if (code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) status(); // which may say more
         check(code, "clWaitForEvents");
+        check_awaited();
     }
     bool is_complete() override {
         if (!is_flushed_) {
             check(clFlush(state_.workers.front().queue()), "clFlush"); // or it might never begin
             is_flushed_ = true;
         }
-        return status() == CL_COMPLETE;
+        if (status() != CL_COMPLETE) return false;
+        check_awaited();
+        return true;
     }
     void* cl_event() override { return event_(); }
 
 private:
     // Throws where the operation failed.
     cl_int status() {
-        cl_int status = CL_QUEUED;
-        check(clGetEventInfo(event_(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr),
-              "clGetEventInfo");
+        const cl_int status = status_of(event_());
         if (status >= 0) return status;
         state_.retire_scratch();
         try {
             throw_cl_error(status, "the operation behind the event");
         } catch (const Error& error) {
+            // What came after it and has no event may have failed with it.
+            if (state_.transfers.are_any_coming()) state_.failure = error.what();
             throw after_a_change(error);
         }
     }
 
+    // Throws where something failed that the operation waited for.
+    void check_awaited() const {
+        if (failure_) throw Error(WINNOW_ERROR_DEVICE, *failure_);
+        for (const auto& each : awaited_)
+            if (const cl_int status = each->status(); status < 0)
+                throw Error(WINNOW_ERROR_DEVICE, failed_event_text(status));
+    }
+
     RuntimeState& state_;
     cl::Event event_;
+    std::vector<std::shared_ptr<const Awaited>> awaited_; // of state_, when the event was made
+    std::optional<std::string> failure_;
     bool is_flushed_ = false;
 };
 

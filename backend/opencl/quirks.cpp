@@ -10,7 +10,7 @@ namespace winnow::opencl {
 namespace {
 
 // Who adds a row names the report, or the driver and how the fault showed itself: nobody can ask for it again later.
-constexpr std::array<KnownQuirk, 4> table{{
+constexpr std::array<KnownQuirk, 5> table{{
     // Needs no such kernels: its devices are processors, on which work-items are a loop.
     {pocl_platform, "", "", "", Quirk::no_barriers,
      "its compiler takes minutes for kernels of many work-items with barriers, or crashes in LLVM's InstCombine, and "
@@ -24,6 +24,9 @@ constexpr std::array<KnownQuirk, 4> table{{
     {pocl_platform, "", "", "", Quirk::argument_bytes,
      "CL_DEVICE_MAX_PARAMETER_SIZE is 1024, and kernels with more bytes of arguments are right",
      "seen with 3.1+debian, in every run of the tests; others: https://github.com/inducer/pyopencl/pull/713"},
+    {pocl_platform, "", "", "", Quirk::failed_events,
+     "where an event fails, an assertion ends the process for a command that waits for it and gave out no event",
+     "seen with 3.1+debian: \"PTHREAD ERROR in pocl_update_event_failed\""},
     {pocl_platform, "", "", "", Quirk::own_builtins,
      "its compiler reads a header of 18,000 lines for each program, which takes it longer than most kernels do",
      "seen with 3.1+debian; kernels/own_builtins.h has the whole"},
@@ -33,11 +36,12 @@ struct Name {
     std::string_view text;
     Quirk quirk;
 };
-constexpr std::array<Name, 6> names{{{"no_barriers", Quirk::no_barriers},
+constexpr std::array<Name, 7> names{{{"no_barriers", Quirk::no_barriers},
                                      {"no_subgroups", Quirk::no_subgroups},
                                      {"no_tensor", Quirk::no_tensor},
                                      {"warm_up", Quirk::warm_up},
                                      {"argument_bytes", Quirk::argument_bytes},
+                                     {"failed_events", Quirk::failed_events},
                                      {"own_builtins", Quirk::own_builtins}}};
 constexpr std::string_view none = "off";
 

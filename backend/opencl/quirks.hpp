@@ -22,6 +22,7 @@ enum class Quirk : uint8_t {
     no_tensor,      // no tensor cores
     warm_up,        // an empty launch before a kernel's first (warm_up.hpp)
     argument_bytes, // it is told more bytes of arguments than it says it takes
+    failed_events,  // its queues do not wait for events of the host's, which may fail, but for a thread that does
     own_builtins,   // programs declare the built-in functions that they call (kernels/own_builtins.h)
 };
 

@@ -42,16 +42,31 @@ void RuntimeState::launch_deferred() {
     deferred.launched(*this, [&] { launch_deferred_append(*owner, deferred.args()); });
 }
 
-void RuntimeState::finish() {
+void RuntimeState::wait() {
     if (!is_pending) return;
     launch_deferred();
     const cl_int code = clFinish(workers.front().queue());
     if (code != CL_SUCCESS) retire_scratch();
     check(code, "clFinish");
+    drop_awaited();
     is_pending = false;
     transfers.deliver();
     times.deliver();
     retired.clear();
+}
+
+void RuntimeState::drop_awaited() {
+    for (size_t i = awaited.size(); i-- > 0;) {
+        const cl_int status = awaited[i]->status();
+        if (status > CL_COMPLETE) continue;
+        if (status < 0) failure = failed_event_text(status);
+        awaited.erase(awaited.begin() + static_cast<ptrdiff_t>(i));
+    }
+}
+
+void RuntimeState::finish() {
+    wait();
+    if (failure) throw Error(WINNOW_ERROR_DEVICE, *std::exchange(failure, std::nullopt));
 }
 
 void RuntimeState::retire_scratch() {
@@ -150,8 +165,13 @@ void Runtime::wait_cl_event(void* event) {
                       "cl_event is no valid event");
     if (context != worker.context())
         throw Error(WINNOW_ERROR_INVALID_ARGUMENT, "cl_event belongs to another cl_context than this context's");
+    const cl_int status = status_of(handle);
+    if (status < 0) throw Error(WINNOW_ERROR_DEVICE, failed_event_text(status));
+    if (status == CL_COMPLETE) return;
     state_->launch_deferred();
-    check(clEnqueueBarrierWithWaitList(worker.queue(), 1, &handle, nullptr), "clEnqueueBarrierWithWaitList");
+    state_->drop_awaited(); // who never calls finish has not more and more of them
+    state_->awaited.reserve(state_->awaited.size() + 1);
+    state_->awaited.push_back(std::make_shared<const Awaited>(state_->workers, handle));
     state_->is_pending = true;
 }
 

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
+#include <string>
 
+#include "opencl/awaited.hpp"
 #include "opencl/deferred_append.hpp"
 #include "opencl/launch_times.hpp"
 #include "opencl/memory.hpp"
@@ -24,7 +27,10 @@ struct RuntimeState {
 
     // Launches what is deferred.
     void launch_deferred();
-    // Waits for all that was enqueued. The worker queues after the first are idle between operations.
+    // Waits for all that was enqueued. The worker queues after the first are idle between operations. Where that throws
+    // nothing is lost: the next wait gives the host's tensors their results. What failed while it ran is `failure`.
+    void wait();
+    // The same, and throws what has failed meanwhile, once.
     void finish();
     bool has_imported_some_of(const PageRange& range) const {
         return std::any_of(imported.begin(), imported.end(),
@@ -58,6 +64,11 @@ struct RuntimeState {
     void retire_scratch();
 
     DeferredAppend deferred;
+    // Events of the host's, which what is pending waits for.
+    std::vector<std::shared_ptr<const Awaited>> awaited;
+    std::optional<std::string> failure; // of what the next finish would take for done
+    // Forgets those that are over; one that failed is a failure.
+    void drop_awaited();
     bool is_pending = false; // something is deferred, or was enqueued on the first worker queue and not waited for
     uint64_t launches = 0;
     uint64_t host_copies = 0;

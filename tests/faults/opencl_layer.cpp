@@ -50,6 +50,8 @@ namespace {
     X(clGetKernelInfo, 0)                                                                                              \
     X(clSetKernelArg, 0)                                                                                               \
     X(clGetKernelWorkGroupInfo, 0)                                                                                     \
+    X(clCreateUserEvent, 1)                                                                                            \
+    X(clSetUserEventStatus, 0)                                                                                         \
     X(clWaitForEvents, 0)                                                                                              \
     X(clGetEventInfo, 0)                                                                                               \
     X(clGetEventProfilingInfo, 0)                                                                                      \

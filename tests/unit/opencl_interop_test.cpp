@@ -2,6 +2,7 @@
 // backend/ but the wrappers of OpenCL's handles. Results are compared with the reference backend's.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -365,6 +366,67 @@ TEST_F(opencl_interop, work_waits_for_the_hosts_event_and_its_own_event_tells_th
     for (winnow_buffer* buffer : {caches, query, result}) EXPECT_EQ(api().buffer_destroy(buffer), WINNOW_OK);
     EXPECT_EQ(api().context_destroy(context), WINNOW_OK);
     EXPECT_TRUE(eventually([&] { return references(clGetEventInfo, user(), CL_EVENT_REFERENCE_COUNT) == before; }));
+}
+
+// PoCL 3.1 ends the process where a command without an event of its own waits for one that fails.
+TEST_F(opencl_interop, a_host_event_that_fails_is_told_by_every_wait_for_what_came_after_it) {
+    std::vector<unsigned char> bytes(memory_bytes, 0);
+    const std::vector<float> right = expected(bytes);
+    const auto user_event = [&] {
+        cl_int code = CL_SUCCESS;
+        cl::Event event(clCreateUserEvent(context_(), &code));
+        EXPECT_EQ(code, CL_SUCCESS);
+        return event;
+    };
+    winnow_context* context = nullptr;
+    ASSERT_EQ(create(context_, queue_, &context), WINNOW_OK) << message_;
+    const auto k = Step::cache(bytes.data() + k_offset, nullptr, 0),
+               v = Step::cache(bytes.data() + v_offset, nullptr, 0);
+    std::vector<float> out(step_.q.size(), -77);
+    const auto attend = [&](winnow_event** event) {
+        return Step::attend(api(), context, Step::rows(step_.q.data()), k, v, Step::rows(out.data()), event);
+    };
+    const auto is_told = [&](int32_t status) {
+        const std::string text = api().context_message(context);
+        return status == WINNOW_ERROR_DEVICE &&
+               text.find("wait_cl_event failed with CL_OUT_OF_RESOURCES (-5)") < text.size();
+    };
+    const auto expect_right = [&] {
+        std::fill(out.begin(), out.end(), -77.0F);
+        ASSERT_EQ(attend(nullptr), WINNOW_OK) << api().context_message(context);
+        ASSERT_EQ(api().finish(context), WINNOW_OK) << api().context_message(context);
+        expect_near(out, right);
+    };
+
+    const cl::Event pending = user_event();
+    winnow_event *before = nullptr, *after = nullptr;
+    ASSERT_EQ(attend(&before), WINNOW_OK);
+    ASSERT_EQ(api().wait_cl_event(context, pending()), WINNOW_OK) << api().context_message(context);
+    ASSERT_EQ(attend(nullptr), WINNOW_OK);
+    ASSERT_EQ(attend(&after), WINNOW_OK);
+    ASSERT_EQ(api().flush(context), WINNOW_OK);
+    ASSERT_EQ(clSetUserEventStatus(pending(), CL_OUT_OF_RESOURCES), CL_SUCCESS);
+    EXPECT_TRUE(is_told(api().event_wait(after))) << api().context_message(context);
+    EXPECT_EQ(api().event_wait(before), WINNOW_OK);
+    EXPECT_TRUE(is_told(api().finish(context))) << api().context_message(context);
+    EXPECT_EQ(api().finish(context), WINNOW_OK) << "it is told once";
+    uint32_t is_complete = 2;
+    EXPECT_TRUE(is_told(api().event_is_complete(after, &is_complete))) << "an event stays what it is";
+    for (winnow_event* event : {before, after}) EXPECT_EQ(api().event_destroy(event), WINNOW_OK);
+    expect_right();
+
+    const cl::Event over = user_event(); // before anybody waits for it
+    ASSERT_EQ(clSetUserEventStatus(over(), CL_OUT_OF_RESOURCES), CL_SUCCESS);
+    EXPECT_TRUE(is_told(api().wait_cl_event(context, over()))) << api().context_message(context);
+    expect_right();
+
+    const cl::Event last = user_event(); // which the context's end is told of
+    ASSERT_EQ(api().wait_cl_event(context, last()), WINNOW_OK);
+    ASSERT_EQ(attend(nullptr), WINNOW_OK);
+    ASSERT_EQ(clSetUserEventStatus(last(), CL_OUT_OF_RESOURCES), CL_SUCCESS);
+    EXPECT_EQ(api().context_destroy(context), WINNOW_ERROR_DEVICE);
+    for (const cl::Event* event : {&pending, &over, &last})
+        EXPECT_TRUE(eventually([&] { return references(clGetEventInfo, (*event)(), CL_EVENT_REFERENCE_COUNT) == 1; }));
 }
 
 TEST_F(opencl_interop, objects_of_another_context_are_refused) {

@@ -71,9 +71,11 @@ TEST(opencl_quirks, each_row_says_what_is_wrong_and_whence_it_is_known) {
 
 TEST(opencl_quirks, all_can_be_forced_by_their_names) {
     const Quirks all = with({Quirk::no_barriers, Quirk::no_subgroups, Quirk::no_tensor, Quirk::warm_up,
-                             Quirk::argument_bytes, Quirk::own_builtins});
-    EXPECT_EQ(parse_quirks("no_barriers+no_subgroups+no_tensor+warm_up+argument_bytes+own_builtins"), all);
-    EXPECT_EQ(all.names(), "no_barriers, no_subgroups, no_tensor, warm_up, argument_bytes, own_builtins");
+                             Quirk::argument_bytes, Quirk::failed_events, Quirk::own_builtins});
+    EXPECT_EQ(parse_quirks("no_barriers+no_subgroups+no_tensor+warm_up+argument_bytes+failed_events+own_builtins"),
+              all);
+    EXPECT_EQ(all.names(),
+              "no_barriers, no_subgroups, no_tensor, warm_up, argument_bytes, failed_events, own_builtins");
     EXPECT_EQ(parse_quirks("off"), Quirks{});
     EXPECT_EQ(parse_variants("quirks=warm_up").quirks, with({Quirk::warm_up}));
     EXPECT_EQ(parse_variants("").quirks, std::nullopt);
@@ -93,7 +95,8 @@ TEST(opencl_quirks, the_log_says_which_apply) {
     EXPECT_EQ(quirks_of(pocl, Quirks{}, log), Quirks{});
     EXPECT_EQ(quirks_of(made_device("1.0"), {}, log), Quirks{});
     EXPECT_EQ(quirks_of(made_device("1.0"), with({Quirk::warm_up}), log), with({Quirk::warm_up}));
-    const std::string known = "quirks of this driver: no_barriers, warm_up, argument_bytes, own_builtins";
+    const std::string known =
+        "quirks of this driver: no_barriers, warm_up, argument_bytes, failed_events, own_builtins";
     EXPECT_EQ(said, (std::vector<std::string>{known, known + "; forced: no_tensor", known + "; forced: none",
                                               "quirks of this driver: none is known; forced: warm_up"}));
 }
