@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "access_fault.hpp"
 #include "ggml-backend-impl.h"
 #include "kv_config.hpp"
 #include "plugin.hpp"
@@ -107,6 +109,7 @@ private:
     int64_t number_; // in the order in which buffers were made
     int64_t before_; // that of the buffer that the same thread made before
     std::set<const ggml_tensor*> roots_;
+    std::list<ReservedRange> reserved_; // of the roots, unless they are in place
     std::optional<Context> context_;
     std::vector<std::unique_ptr<VirtualCache>> caches_;
     std::string poisoned_;
