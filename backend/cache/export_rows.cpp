@@ -1,6 +1,6 @@
 // Exports rows: plain ones as read has them; in the place of packed ones, and of those that heads evicted, records. The
-// ledger goes into the rooms of the keys' records, in the order of the tokens; where they have too little, plain rows
-// are squeezed, from the first on.
+// ledger goes into the rooms of the keys' records, in the order of the tokens, and into those of values that are
+// exported alone; where they have too little, plain rows are squeezed, from the first on.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -95,12 +95,10 @@ private:
     }
 
     void write_values() {
-        if (std::none_of(parts_.begin(), parts_.end(),
-                         [&](Part part) { return geometry_.has_packed_v(args_.layer, part); }))
-            return;
         ExactRows rows(args_.v, "v");
-        rooms_.clear();
         mark_packed(rows, false);
+        // Keys that were exported before, in parts of which some had too little room, may have no ledger of all tokens.
+        if (!args_.k && !layer_.has_means && !is_told_by_rows(rows)) carry_ledger(rows);
         seal_all(rows);
         rows.store();
     }

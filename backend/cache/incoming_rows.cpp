@@ -29,9 +29,11 @@ IncomingRows::IncomingRows(CacheState& cache, const CacheRows& args)
         side->place.assign(static_cast<size_t>(heads_ * count_), -1);
     }
     parse(k_, keys);
-    join_ledgers();
     ExactRows values = has_v_in_k_ ? keys.part(args.v_first, v_.size) : ExactRows(args.v, "v");
-    if (!has_v_in_k_) parse(v_, values);
+    if (!has_v_in_k_) {
+        if (!ledger_) rooms_.clear(); // parts of the keys may have one each, and others none
+        parse(v_, values);
+    }
     check_means();
     convert(k_, keys, ledger_ ? ledger_->k_mean : std::vector<float>());
     convert(v_, values, ledger_ ? ledger_->v_mean : std::vector<float>());
@@ -62,15 +64,14 @@ void IncomingRows::parse(Side& side, ExactRows& rows) {
                     if (record.v_type != Type::none)
                         add_packed(v_, row, record.v_type, record.has_mean, record.v_payload);
                 }
-                if (are_keys) {
-                    if (record.importance) importance_[row] = *record.importance;
-                    collect(token, record.room);
-                }
+                if (are_keys && record.importance) importance_[row] = *record.importance;
+                if (!ledger_) collect(token, record.room);
                 std::copy(plain.begin(), plain.end(), bytes.begin());
             } catch (const Error& error) {
                 throw Error(error.status(), name_of(side.name, head, token) + ": " + error.what());
             }
         }
+    if (!ledger_) join_ledgers();
 }
 
 void IncomingRows::add_packed(Side& side, size_t row, Type type, bool has_mean,

@@ -62,7 +62,7 @@ private:
     Side k_, v_;
     std::vector<float> importance_;
     bool has_v_in_k_ = false;
-    std::vector<std::pair<int64_t, std::vector<std::byte>>> rooms_; // of the keys' records, with their tokens
+    std::vector<std::pair<int64_t, std::vector<std::byte>>> rooms_; // of one side's records, with their tokens
     std::optional<Ledger> ledger_;
 };
 

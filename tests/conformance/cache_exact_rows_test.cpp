@@ -47,8 +47,12 @@ std::string difference(const TokenRows& want, const TokenRows& got) {
     return "";
 }
 
-TokenRows exported(CacheHost& cache, int64_t layer, const std::vector<int64_t>& token_ids) {
+enum class Sides { both, keys, values };
+
+TokenRows exported(CacheHost& cache, int64_t layer, const std::vector<int64_t>& token_ids, Sides sides = Sides::both) {
     TokenRows rows = make_rows(cache.setup(), layer, 0, token_ids);
+    if (sides == Sides::keys) rows.v = TestTensor();
+    if (sides == Sides::values) rows.k = TestTensor();
     EXPECT_EQ(run(cache, cache.api().cache_export_rows, rows), WINNOW_OK) << cache.message();
     EXPECT_EQ(rows.k.damage() + rows.v.damage(), "") << "beside what is exported";
     return rows;
@@ -94,8 +98,15 @@ void expect_same(CacheHost& source, CacheHost& target, int64_t seen) {
     }
 }
 
+// How a host exports what it has in several runs of cells.
+enum class Parts {
+    none,
+    both,      // keys and values, of a third of the tokens and of the others
+    first_key, // the first token's keys alone, which have too little room for a ledger; then all values
+};
+
 // In the middle of many steps everything goes into another cache, and both go on.
-void run_continuation(const CacheSetup& setup, int64_t first, bool in_parts) {
+void run_continuation(const CacheSetup& setup, int64_t first, Parts parts) {
     std::mt19937_64 engine(options().seed);
     CacheHost source(subject(), setup), target(subject(), setup);
     int64_t seen = 0;
@@ -105,18 +116,25 @@ void run_continuation(const CacheSetup& setup, int64_t first, bool in_parts) {
         seen += length;
     }
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
-        TokenRows rows = exported(source, layer, token_ids_to(seen));
-        if (in_parts) { // a host's cells may be in several runs
-            const std::vector<int64_t> all = token_ids_to(seen);
-            const TokenRows begin = exported(source, layer, {all.begin(), all.begin() + seen / 3}),
-                            end = exported(source, layer, {all.begin() + seen / 3, all.end()});
-            for (const auto& [whole, some, from] : {std::tuple{&rows.k, &begin.k, static_cast<int64_t>(0)},
-                                                    {&rows.v, &begin.v, 0},
-                                                    {&rows.k, &end.k, seen / 3},
-                                                    {&rows.v, &end.v, seen / 3}})
-                some->each_row([&, to = whole, part = some, skip = from](const Index& at) {
-                    std::memcpy(to->element({0, at[1], at[2] + skip, 0}), part->element(at), part->row_size());
+        const std::vector<int64_t> all = token_ids_to(seen);
+        TokenRows rows = exported(source, layer, all);
+        const auto put = [&](Sides sides, int64_t begin, int64_t end) {
+            const TokenRows some = exported(source, layer, {all.begin() + begin, all.begin() + end}, sides);
+            const auto copy = [&](const TestTensor& from, TestTensor& to) {
+                from.each_row([&](const Index& at) {
+                    std::memcpy(to.element({0, at[1], at[2] + begin, 0}), from.element(at), from.row_size());
                 });
+            };
+            if (sides != Sides::values) copy(some.k, rows.k);
+            if (sides != Sides::keys) copy(some.v, rows.v);
+        };
+        if (parts == Parts::both) {
+            put(Sides::both, 0, seen / 3);
+            put(Sides::both, seen / 3, seen);
+        } else if (parts == Parts::first_key) {
+            put(Sides::keys, 0, 1);
+            put(Sides::keys, 1, seen);
+            put(Sides::values, 0, seen);
         }
         TokenRows given = as_given(setup, rows, token_ids_to(seen));
         ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
@@ -399,9 +417,9 @@ void register_cache_exact_rows() {
                     setup.type = WINNOW_TYPE_F16; // or F16 rows would round them
         const int64_t first =
             std::min<int64_t>(std::array{60, 110, 150}[static_cast<size_t>(at % 3)], setup.context / 2);
-        const bool in_parts = at++ % 2 == 1;
+        const Parts parts = at++ % 2 == 1 ? Parts::both : Parts::none;
         register_cache_test(suite, "continuation_" + each.name, __FILE__, __LINE__,
-                            [=] { run_continuation(setup, first, in_parts); });
+                            [=] { run_continuation(setup, first, parts); });
         for (const bool moves : {false, true})
             register_cache_test(suite, (moves ? "moved_" : "truncated_") + each.name, __FILE__, __LINE__,
                                 [=] { run_edited(setup, moves); });
@@ -413,6 +431,8 @@ void register_cache_exact_rows() {
             register_cache_test(suite, "cells_" + each.name, __FILE__, __LINE__, [=] { run_cells(setup, is_beside); });
     }
     const CacheSetup packed = with_shape({}, 1);
+    register_cache_test(suite, "keys_in_parts", __FILE__, __LINE__,
+                        [=] { run_continuation(packed, 110, Parts::first_key); });
     register_cache_test(suite, "damaged", __FILE__, __LINE__, [=] { run_damaged(packed); });
     CacheSetup other = packed;
     other.k_type = other.v_type = WINNOW_TYPE_Q8_0;
