@@ -13,7 +13,8 @@ namespace winnow::ggml {
 
 class PendingStates {
 public:
-    // Rows of one root in the order in which they were written, one after the other.
+    // Rows of one root in the order in which they were written, one after the other. Of what was set aside there are
+    // no bytes, because all of them are 0.
     struct Rows {
         std::vector<int32_t> cells;
         std::vector<char> bytes;
@@ -21,31 +22,47 @@ public:
     struct State {
         int64_t stream;
         std::map<const ggml_tensor*, Rows> rows_of; // by root
+        bool is_set_aside = false;
+        bool is_zero() const;           // each byte is 0
     };
 
     // The shape has to stay.
     explicit PendingStates(const CacheShape& shape) : shape_(shape) {}
     bool empty() const { return states_.empty(); }
 
-    // Throws std::runtime_error where it is not whole rows.
+    // Takes rows, in parts that may end within one. Throws std::runtime_error where a part begins within a row and the
+    // one before it did not end there.
     void write(const ggml_tensor* root, const char* data, size_t offset, size_t size);
     // What is written from now on is another state's.
-    void end_state() { last_written_ = nullptr; }
+    void end_state();
     // Copies the rows of these cells of a root to where they belong in rows from `first` on; the others stay.
     void read(const ggml_tensor* root, int64_t stream, int64_t first, std::vector<char>& rows) const;
     void drop(int64_t stream, const CellRange& range);
     // `to` has what `from` has, and nothing else.
     void copy(int64_t from, int64_t to);
     void clear();
-    // All of them, in the order in which they were written; there are none any more.
+    // All that are not set aside, in the order in which they were written; there are none of them any more.
     std::vector<State> take();
 
+    // A state of zeros stays here until a mask shows it.
+    void set_aside(State state);
+    bool has_set_aside() const;
+    // Of a stream those that were set aside and of which one of the first `tokens` rows of the mask sees a cell.
+    std::vector<State> take_seen(int64_t stream, const MaskSlice& mask, int64_t tokens);
+
 private:
+    void write_row(const ggml_tensor* root, int64_t number); // that has begun, and is whole
     bool begins_state(const ggml_tensor* root, int64_t stream, int32_t cell) const;
+
+    template <typename Condition>
+    std::vector<State> take_if(Condition&& condition);
 
     const CacheShape& shape_;
     std::vector<State> states_;
     const ggml_tensor* last_written_ = nullptr;
+    // Of the root that was written last: the beginning of the row that the next part goes on with at byte `end`.
+    size_t end_ = 0;
+    std::vector<char> begun_;
 };
 
 } // namespace winnow::ggml

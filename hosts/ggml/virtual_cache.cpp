@@ -37,6 +37,13 @@ void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Co
             "-ctk and -ctv)");
     }
     restore_pending();
+    if (states_.has_set_aside()) {
+        const DeferredRows rows(root, node);
+        for (int64_t i = 0; i < rows.tokens(); ++i) {
+            const int64_t cell = rows.cells(i, 1).front();
+            states_.drop(rows.stream_of(i), {cell, cell + 1});
+        }
+    }
     failing_if_incomplete([&] { steps_.defer(root, node, counters); });
 }
 
@@ -44,6 +51,7 @@ void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counter
     shape_.check_supported(node, sdpa.desc());
     if (!cache_.is_made()) make();
     restore_pending();
+    if (states_.has_set_aside()) restore_seen(node);
     failing_if_incomplete([&] { steps_.attend(node, sdpa, counters); });
 }
 
@@ -70,18 +78,42 @@ void VirtualCache::failing_if_incomplete(Action&& action) {
     }
 }
 
-// States that were written become tokens, as soon as heads and their sizes are known.
+// States that were written become tokens, as soon as heads and their sizes are known. So llama.cpp also wipes the cells
+// of a state that it could not read to its end; such rows take nobody's room unless a token sees them.
 void VirtualCache::restore_pending() {
     with_sticky_error([&] {
         states_.end_state();
         if (!cache_.is_made()) return;
-        for (const PendingStates::State& state : states_.take()) restore(state);
+        for (PendingStates::State& state : states_.take()) {
+            if (state.is_zero())
+                set_aside(std::move(state));
+            else
+                restore(state);
+        }
+    });
+}
+
+void VirtualCache::set_aside(PendingStates::State state) {
+    const std::vector<int32_t>& cells = state.rows_of.begin()->second.cells;
+    figures_.note_removal(static_cast<int64_t>(cells.size()), streams_.tokens());
+    for (const CellRange& range : to_ranges({cells.begin(), cells.end()})) remove(state.stream, range);
+    states_.set_aside(std::move(state));
+}
+
+void VirtualCache::restore_seen(const ggml_tensor* node) {
+    const ggml_tensor *k = node->src[1], *root = root_of(k);
+    const int64_t first = offset_in(root, k->data) / static_cast<int64_t>(root->nb[2]), tokens = node->src[0]->ne[1];
+    with_sticky_error([&] {
+        for (int64_t i = 0; i < k->ne[3]; ++i)
+            for (const PendingStates::State& state : states_.take_seen(first + i, MaskSlice(node->src[3], i), tokens))
+                restore(state);
     });
 }
 
 void VirtualCache::restore(const PendingStates::State& state) {
     try {
         const std::vector<int32_t>& cells = cells_of(shape_, state);
+        for (const CellRange& range : to_ranges({cells.begin(), cells.end()})) states_.drop(state.stream, range);
         const CellTracker::Opening opening = streams_.restore(state.stream, cells);
         figures_.note_removal(opening.dead_cells(), opening.dead_cells() + streams_.tokens());
         cache_.apply(opening, state.stream);
@@ -109,29 +141,25 @@ void VirtualCache::remove(int64_t stream, const CellRange& cells) {
 }
 
 void VirtualCache::read(const ggml_tensor* root, char* data, size_t offset, size_t size) {
-    restore_pending();
+    if (!failed_.empty()) throw std::runtime_error(failed_);
+    states_.end_state();
     std::vector<char> rows;
     shape_.each_stream(root, offset, size, [&](int64_t stream, int64_t first, int64_t count) {
         std::vector<char> its = empty_rows(root, count);
-        if (!cache_.is_made()) { // nothing was ever stored, but may have been written
-            states_.read(root, stream, first, its);
-        } else {
+        if (cache_.is_made()) {
             export_rows(cache_, root, stream, first, its);
             for (int64_t i = 0; i < count; ++i) // no state of what is lost is taken for a whole one
                 if (streams_.lost(stream).has(first + i))
                     fill_damaged(&its[static_cast<size_t>(i) * root->nb[1]], root->nb[1]);
         }
+        states_.read(root, stream, first, its);
         rows.insert(rows.end(), its.begin(), its.end());
     });
     std::memcpy(data, rows.data() + offset % root->nb[1], size);
 }
 
 void VirtualCache::write(const ggml_tensor* root, const char* data, size_t offset, size_t size) {
-    // So llama.cpp wipes cells, in parts that may end within a row; keys or values that are all 0 there are not.
-    if (std::all_of(data, data + size, [](char byte) { return byte == 0; }))
-        wipe(root, offset, size);
-    else
-        states_.write(root, data, offset, size);
+    states_.write(root, data, offset, size);
 }
 
 void VirtualCache::wipe(const ggml_tensor* root, size_t offset, size_t size) {
@@ -171,10 +199,8 @@ void VirtualCache::clear() {
 
 void VirtualCache::copy_stream(int64_t from, int64_t to) {
     restore_pending();
-    if (!cache_.is_made()) { // what there is are states
-        states_.copy(from, to);
-        return;
-    }
+    states_.copy(from, to);
+    if (!cache_.is_made()) return; // what there is are states
     figures_.note_removal(shape_.cells(), streams_.tokens()); // what `to` had
     cache_.expect(cache_.api().cache_copy(cache_.get(), from, to));
     streams_.copy(from, to);

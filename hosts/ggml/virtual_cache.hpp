@@ -43,7 +43,7 @@ public:
     // Rows of a state, which become tokens before the cache is used again. Where a head's row begins with NaN, it does
     // not get the token. Where the state is refused then, attentions that need one of its cells fail.
     void write(const ggml_tensor* root, const char* data, size_t offset, size_t size);
-    // Rows that llama.cpp has dropped: tokens and states in their cells are gone.
+    // Rows that are filled with zeros at once: tokens and states in their cells are gone.
     void wipe(const ggml_tensor* root, size_t offset, size_t size);
     // A ROPE in place over the keys, by which a context shifts.
     void shift(const ggml_tensor* node);
@@ -58,6 +58,8 @@ private:
     void make();
     void restore_pending();
     void restore(const PendingStates::State& state);
+    void set_aside(PendingStates::State state);
+    void restore_seen(const ggml_tensor* node);
     void lose(const PendingStates::State& state, const std::string& reason);
     void remove(int64_t stream, const CellRange& cells);
     template <typename Action>
