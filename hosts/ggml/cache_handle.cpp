@@ -8,9 +8,6 @@
 
 namespace winnow::ggml {
 
-CacheHandle::CacheHandle(Context& context, const CacheShape& shape, std::vector<KvRule> rules)
-    : context_(context), shape_(shape), rules_(std::move(rules)) {}
-
 CacheHandle::~CacheHandle() { api().cache_destroy(cache_); }
 
 void CacheHandle::expect(int32_t status) const {
@@ -20,10 +17,10 @@ void CacheHandle::expect(int32_t status) const {
     throw std::runtime_error(reason);
 }
 
-void CacheHandle::make() {
+void CacheHandle::make(const std::vector<KvRule>& rules) {
     winnow_cache_desc desc = shape_.desc();
     pressure_ = kv_pressure();
-    config_ = config_for(rules_, desc);
+    config_ = config_for(rules, desc);
     desc.config = config_.c_str();
     try {
         meaning_ = meaning_of(api(), context_.get(), desc);

@@ -24,14 +24,12 @@ public:
 class CacheHandle {
 public:
     // The shape has to stay.
-    CacheHandle(Context& context, const CacheShape& shape, std::vector<KvRule> rules);
+    CacheHandle(Context& context, const CacheShape& shape) : context_(context), shape_(shape) {}
     ~CacheHandle();
     CacheHandle(const CacheHandle&) = delete;
     CacheHandle& operator=(const CacheHandle&) = delete;
 
-    // Throws where no rule fits, once the heads are known.
-    void check_rules() const { config_for(rules_, shape_.desc()); }
-    void make();
+    void make(const std::vector<KvRule>& rules);
     void destroy(); // as before make
     // All tokens are gone; configuration and pressure are as they were.
     void reset();
@@ -56,7 +54,6 @@ private:
 
     Context& context_;
     const CacheShape& shape_;
-    std::vector<KvRule> rules_;
     std::string config_;
     CacheMeaning meaning_;
     double pressure_ = 0;

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "attention_masks.hpp"
 #include "ggml_api.hpp"
 #include "tensors.hpp"
 #include "translate.hpp"
@@ -22,21 +23,6 @@ bool is_whole_view(const ggml_tensor* view, const ggml_tensor* root, int64_t ski
            skip + (view->ne[2] - 1) * static_cast<int64_t>(view->nb[2]) / element + view->ne[0] <= root->ne[0];
 }
 
-// The node that computes a mask; NULL for a mask that the host has filled in, or a copy of such a one. Only those tell
-// which cells are free: a cell that is hidden from a batch's last token is taken for empty.
-const ggml_tensor* computes(const ggml_tensor* mask) {
-    for (const ggml_tensor* at = mask; at->op != GGML_OP_NONE; at = at->src[0]) {
-        switch (at->op) {
-        case GGML_OP_CPY:
-        case GGML_OP_CONT:
-        case GGML_OP_VIEW:
-        case GGML_OP_RESHAPE: break;
-        default: return at;
-        }
-    }
-    return nullptr;
-}
-
 void check_mask(const ggml_tensor* node, int64_t cells) {
     const ggml_tensor *k = node->src[1], *mask = node->src[3];
     if (!mask || mask->ne[2] != 1 || mask->ne[0] < k->ne[1] || (mask->ne[3] != 1 && mask->ne[3] != k->ne[3])) {
@@ -44,7 +30,9 @@ void check_mask(const ggml_tensor* node, int64_t cells) {
     }
     if (mask->ne[0] == 1 && cells > 1) // Winnow would take it for all of them
         throw std::runtime_error(with_name(node, "the mask has a single column, expected at least two"));
-    if (const ggml_tensor* computed = computes(mask)) {
+    // Only a mask that the host has filled in, or a copy of such a one, tells which cells are free: a cell that is
+    // hidden from a batch's last token is taken for empty.
+    if (const ggml_tensor* computed = source_of_mask(mask); computed->op != GGML_OP_NONE) {
         throw std::runtime_error(with_name(node, std::string("the mask is computed (") + ggml().op_name(computed->op) +
                                                      " " + computed->name +
                                                      "): what one token does not see, the next may"));

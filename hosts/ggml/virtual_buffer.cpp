@@ -36,8 +36,6 @@ Living& living() {
     return all;
 }
 
-thread_local int64_t newest_of_thread = -1; // the number of the buffer that it made last
-
 } // namespace
 
 VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, KvConfig config, size_t size)
@@ -48,7 +46,6 @@ VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, KvConfig con
     base_ = static_cast<char*>(memory);
     const std::lock_guard lock(living().mutex);
     number_ = living().made++;
-    before_ = std::exchange(newest_of_thread, number_);
     ++count_;
     living().buffers.insert(this);
 }
@@ -107,7 +104,7 @@ void VirtualBuffer::add(ggml_tensor* tensor) {
     if (tensor->view_src) return;
     if (tensor->op != GGML_OP_NONE || !CacheName(tensor->name).letter) return open();
     {
-        const std::lock_guard lock(living().mutex); // others may look for their windows here
+        const std::lock_guard lock(living().mutex); // others may look for memory to copy from
         if (!roots_.insert(tensor).second) return;
     }
     if (!in_place_) reserved_.emplace_back(tensor->data, ggml().nbytes(tensor), tensor->name);
@@ -159,37 +156,11 @@ void VirtualBuffer::group() {
         const ggml_tensor* k = layer.k;
         shapes[{key.first, k->ne[0], layer.v ? layer.v->ne[0] : 0, k->ne[1], k->ne[2]}].push_back(layer);
     }
-    const bool are_windows = has_windows();
-    const std::vector<KvRule>& rules = are_windows ? config_.windows : config_.all;
     std::vector<std::unique_ptr<VirtualCache>> made;
     made.reserve(shapes.size());
-    for (const auto& [shape, its] : shapes)
-        made.push_back(std::make_unique<VirtualCache>(context(), rules, its, are_windows));
+    for (const auto& [shape, its] : shapes) made.push_back(std::make_unique<VirtualCache>(context(), config_, its));
     const std::lock_guard lock(living().mutex);
     caches_ = std::move(made);
-}
-
-std::set<int64_t> VirtualBuffer::layers() const {
-    std::set<int64_t> numbers;
-    for (const ggml_tensor* root : roots_) numbers.insert(CacheName(root->name).layer);
-    return numbers;
-}
-
-// Where llama.cpp keeps layers with windows apart, it makes two caches one after the other, in one thread, and no layer
-// is in both; that of the windows is the second and smaller one. Layers may be missing: those of another device, or
-// without attention.
-bool VirtualBuffer::has_windows() const {
-    if (roots_.empty()) return false;
-    const std::set<int64_t> own = layers();
-    const std::lock_guard lock(living().mutex);
-    return std::any_of(living().buffers.begin(), living().buffers.end(), [&](const VirtualBuffer* other) {
-        if (other->number_ != before_ || other->roots_.empty()) return false;
-        std::set<int64_t> all = other->layers();
-        const size_t others = all.size();
-        all.insert(own.begin(), own.end());
-        const bool is_other_part = all.size() == own.size() + others;
-        return is_other_part && (*roots_.begin())->ne[1] < (*other->roots_.begin())->ne[1];
-    });
 }
 
 Context& VirtualBuffer::context() {

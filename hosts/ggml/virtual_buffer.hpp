@@ -24,6 +24,8 @@
 
 namespace winnow::ggml {
 
+class AttentionMasks;
+
 // Functions throw std::runtime_error with the reason.
 class VirtualBuffer {
 public:
@@ -50,6 +52,9 @@ public:
     // of this buffer: none of them may be another backend's.
     bool has_claimed(const ggml_tensor* node);
     bool is_planned() const { return !claimed_.empty(); }
+    // The same for the attentions of the graph: which caches are those of layers with windows, and whether each has a
+    // configuration.
+    void take_masks(const AttentionMasks& masks);
     // The graph of which this is a part is planned: with what was refused of its nodes, it is refused.
     void end_plan(const ggml_cgraph* part);
     // Before a node of a part is computed; throws where the graph was refused.
@@ -88,8 +93,6 @@ private:
     void refuse(const ggml_tensor* node, const std::string& reason);
     void stay_in_place(const ggml_tensor* node, const std::string& reason);
     void mark_in_place(InPlaceCache cache);
-    std::set<int64_t> layers() const;
-    bool has_windows() const;
     struct Source {
         VirtualBuffer* buffer;
         const ggml_tensor* root;
@@ -107,7 +110,6 @@ private:
     char* base_;
     size_t size_;
     int64_t number_; // in the order in which buffers were made
-    int64_t before_; // that of the buffer that the same thread made before
     std::set<const ggml_tensor*> roots_;
     std::list<ReservedRange> reserved_; // of the roots, unless they are in place
     std::optional<Context> context_;

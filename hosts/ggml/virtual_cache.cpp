@@ -12,14 +12,13 @@
 
 namespace winnow::ggml {
 
-VirtualCache::VirtualCache(Context& context, std::vector<KvRule> rules, std::vector<LayerRoots> layers,
-                           bool has_windows)
-    : shape_(std::move(layers)), cache_(context, shape_, std::move(rules)), streams_(shape_), figures_(cache_),
-      steps_(cache_, streams_, figures_), states_(shape_), has_windows_(has_windows) {}
+VirtualCache::VirtualCache(Context& context, const KvConfig& config, std::vector<LayerRoots> layers)
+    : config_(config), shape_(std::move(layers)), cache_(context, shape_), streams_(shape_), figures_(cache_),
+      steps_(cache_, streams_, figures_), states_(shape_) {}
 
 void VirtualCache::make() {
     const std::optional<int64_t> from = decode_from();
-    cache_.make();
+    cache_.make(rules());
     try {
         streams_.make(cache_.meaning().sinks, has_windows_, from);
         figures_.make(has_windows_);

@@ -8,6 +8,7 @@
 
 #include "cache_handle.hpp"
 #include "figure_collector.hpp"
+#include "kv_config.hpp"
 #include "layer_steps.hpp"
 #include "pending_states.hpp"
 #include "streams.hpp"
@@ -17,17 +18,18 @@ namespace winnow::ggml {
 // Functions throw std::runtime_error with the reason.
 class VirtualCache {
 public:
-    // has_windows: tokens leave the windows of these layers.
-    VirtualCache(Context& context, std::vector<KvRule> rules, std::vector<LayerRoots> layers, bool has_windows);
+    // The configuration has to stay.
+    VirtualCache(Context& context, const KvConfig& config, std::vector<LayerRoots> layers);
+    // Before the first attention: tokens leave the windows of these layers.
+    void note_windows() { has_windows_ = true; }
 
     bool has(const ggml_tensor* root) const { return shape_.has(root); }
 
     // Whether the cache could carry out an attention, before it is computed; throws where not. The first tells the
     // heads of all.
-    void check_supported(const ggml_tensor* node, const SdpaNode& sdpa) {
-        shape_.check_supported(node, sdpa.desc());
-        cache_.check_rules();
-    }
+    void check_supported(const ggml_tensor* node, const SdpaNode& sdpa) { shape_.check_supported(node, sdpa.desc()); }
+    // Throws where no rule fits, once the heads are known, and whether there are windows.
+    void check_rules() const { config_for(rules(), shape_.desc()); }
 
     void set_rows(const ggml_tensor* root, const ggml_tensor* node, Counters& counters);
     void attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters);
@@ -55,6 +57,7 @@ public:
     std::optional<CacheFigures> figures();
 
 private:
+    const std::vector<KvRule>& rules() const { return has_windows_ ? config_.windows : config_.all; }
     void make();
     void restore_pending();
     void restore(const PendingStates::State& state);
@@ -67,13 +70,14 @@ private:
     template <typename Action>
     void failing_if_incomplete(Action&& action);
 
+    const KvConfig& config_;
     CacheShape shape_;
     CacheHandle cache_;
     Streams streams_;
     FigureCollector figures_;
     LayerSteps steps_;
     PendingStates states_;
-    bool has_windows_;
+    bool has_windows_ = false;
     std::string failed_; // why what is stored is unknown, until it is cleared
 };
 

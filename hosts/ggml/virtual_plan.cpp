@@ -8,6 +8,7 @@
 
 #include "ggml-impl.h"
 
+#include "attention_masks.hpp"
 #include "ggml_api.hpp"
 #include "virtual_buffer.hpp"
 
@@ -94,6 +95,20 @@ bool VirtualBuffer::has_claimed(const ggml_tensor* node) {
     return !in_place_;
 }
 
+void VirtualBuffer::take_masks(const AttentionMasks& masks) {
+    if (is_used_) return;
+    for (const ggml_tensor* node : masks.attentions()) {
+        const ggml_tensor* keys = root_of(node->src[1]);
+        if (!has_root(keys)) continue;
+        try {
+            if (masks.keys_without_windows(keys)) find_cache(keys).note_windows();
+            find_cache(keys).check_rules();
+        } catch (const std::runtime_error& error) {
+            refuse(node, error.what());
+        }
+    }
+}
+
 void VirtualBuffer::refuse(const ggml_tensor* node, const std::string& reason) {
     if (is_used_)
         refused_nodes_[node] = reason;
@@ -151,7 +166,11 @@ void review_plan(const ggml_cgraph* part) {
             if (buffer->has_claimed(all.keys[i])) break;
         }
     }
-    for (VirtualBuffer* buffer : planned) buffer->end_plan(part);
+    const AttentionMasks masks(part);
+    for (VirtualBuffer* buffer : planned) {
+        buffer->take_masks(masks);
+        buffer->end_plan(part);
+    }
 }
 
 } // namespace winnow::ggml

@@ -17,7 +17,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -129,12 +128,26 @@ std::string config_of(const char *name, int64_t its_cells) {
 constexpr const char *budget = "window:budget=64,k=f16,v=f16";
 constexpr int64_t few_cells = 128; // of the layers with windows
 
+// Plans a graph with an attention over each of two caches, under masks of their own, as a model with windows has it.
+// The mask of the first is made first; its cache has no more cells than the other.
+void plan_both(Host &first, Host &second) {
+    Host::Graph graph = first.begin();
+    first.attend(graph, graph.mask);
+    ggml_tensor *mask = ggml_new_tensor_2d(graph.context, GGML_TYPE_F16, first.k->ne[1], tokens);
+    ggml_set_input(mask);
+    ggml_tensor *attention =
+        ggml_flash_attn_ext(graph.context, graph.q, first.view(second.k), first.view(second.v), mask, 0.125F, 0, 0);
+    ggml_build_forward_expand(graph.graph, attention);
+    expect(first.plan(graph), "cannot plan");
+}
+
 // Of a model with windows `kv` is what the other layers have, in the report of caches in use, too.
 void names_the_string_that_was_asked_for() {
     const auto file = folder / "living.json";
     set_kv(budget);
     setenv("WINNOW_REPORT", file.c_str(), 1);
-    Host all, windows("Winnow", 1, few_cells); // as llama.cpp makes the two caches of such a model
+    Host all, windows("Winnow", 1, few_cells);
+    plan_both(windows, all);
     all.decode(0);
     windows.decode(0);
     unsetenv("WINNOW_REPORT");
@@ -144,19 +157,36 @@ void names_the_string_that_was_asked_for() {
     expect(report.at("kv") == budget, "kv is " + report.at("kv").dump());
 }
 
-// Caches of a model are made in one thread; others may be made meanwhile.
+bool has_budget(const char *name, int64_t its_cells) {
+    return config_of(name, its_cells).find("budget=64") != std::string::npos;
+}
+
+// By the masks of one graph: the cache with fewer cells, or, of two with as many, the one whose mask was made later.
 void tells_windows_from_other_caches() {
+    constexpr int64_t fewest = few_cells / 2;
     set_kv(budget);
-    const Host all;
-    std::unique_ptr<Host> other;
-    std::thread([&] { other = std::make_unique<Host>("Winnow", 1, few_cells / 2); }).join();
-    Host windows("Winnow", 1, few_cells);
-    windows.decode(0);
-    other->decode(0);
+    Host all, windows("Winnow", 1, few_cells), other("Winnow", 1, fewest);
+    plan_both(windows, all);
+    for (Host *host : {&windows, &all, &other}) host->decode(0);
+    expect(has_budget("cache_k_l0", cells), "layers beside those with windows have " + config_of("cache_k_l0", cells));
+    expect(!has_budget("cache_k_l1", few_cells), "windows have " + config_of("cache_k_l1", few_cells));
+    expect(has_budget("cache_k_l1", fewest), "another model's cache has " + config_of("cache_k_l1", fewest));
+    Host equal("Winnow", 2, 2 * cells), equal_windows("Winnow", 3, 2 * cells);
+    plan_both(equal, equal_windows);
+    for (Host *host : {&equal, &equal_windows}) host->decode(0);
     set_kv("winnow:residual=0");
-    const std::string its = config_of("cache_k_l1", few_cells), others = config_of("cache_k_l1", few_cells / 2);
-    expect(its.find("window") == std::string::npos, "windows beside a cache of another thread have " + its);
-    expect(others.find("window") == 0, "a cache of another thread has " + others);
+    expect(has_budget("cache_k_l2", 2 * cells), "beside full windows: " + config_of("cache_k_l2", 2 * cells));
+    expect(!has_budget("cache_k_l3", 2 * cells), "full windows have " + config_of("cache_k_l3", 2 * cells));
+}
+
+// The other layers may be in a cache of another backend.
+void tells_windows_beside_another_backend() {
+    set_kv(budget);
+    Host all("CPU"), windows("Winnow", 1, few_cells);
+    plan_both(windows, all);
+    windows.decode(0);
+    set_kv("winnow:residual=0");
+    expect(!has_budget("cache_k_l1", few_cells), "windows have " + config_of("cache_k_l1", few_cells));
 }
 
 // Addresses that are only reserved count for no limit.
@@ -351,6 +381,7 @@ int main(int count, char **arguments) {
     run("a damaged state", loses_a_state_only);
     run("the string that was asked for", names_the_string_that_was_asked_for);
     run("windows beside other caches", tells_windows_from_other_caches);
+    run("windows beside another backend", tells_windows_beside_another_backend);
     run("addresses alone", reserves_addresses_alone);
     run("accesses by address", explains_accesses_by_address);
     run("files of each process", writes_files_of_its_own);

@@ -84,12 +84,12 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         return cost;
     }
     cost.added = added_.winnow;
-    int64_t most_cells = 0;
-    for (const LayerGroup& group : shape_.groups) most_cells = std::max(most_cells, cells_of(group, context, ubatch_));
+    const bool has_others = std::any_of(shape_.groups.begin(), shape_.groups.end(),
+                                        [](const LayerGroup& group) { return group.window == 0; });
     for (const LayerGroup& group : shape_.groups) {
         winnow_cache_desc its = desc(group, context, config.kv);
-        // A cache of sliding windows evicts nothing, unless it has as many cells as the others.
-        const bool is_bounded = group.window != 0 && its.cells < most_cells;
+        // A cache of sliding windows evicts nothing, unless the model has no other.
+        const bool is_bounded = group.window != 0 && has_others;
         const auto ask = [&](const winnow_cache_desc& desc) {
             return ggml::meaning_of(backend_.api(), backend_.context(), desc);
         };
