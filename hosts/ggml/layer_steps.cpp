@@ -50,8 +50,9 @@ winnow_cache_step_desc step_of(size_t layer, int64_t stream) {
 
 } // namespace
 
-LayerSteps::LayerSteps(CacheHandle& cache, Streams& streams, FigureCollector& figures)
-    : cache_(cache), shape_(cache.shape()), streams_(streams), figures_(figures), layers_(shape_.layers().size()) {}
+LayerSteps::LayerSteps(CacheHandle& cache, Streams& streams, Arrivals& arrivals, FigureCollector& figures)
+    : cache_(cache), shape_(cache.shape()), streams_(streams), arrivals_(arrivals), figures_(figures),
+      layers_(shape_.layers().size()) {}
 
 void LayerSteps::run(const winnow_cache_step_desc& step) {
     if (AttentionProfile* profile = figures_.profile(); profile && step.cells)
@@ -139,6 +140,8 @@ void LayerSteps::take_mask(const ggml_tensor* mask, const Slice& slice, const Ro
     const CellTracker::Opening opening = streams_.open(slice.stream, cells, mask, slice.index);
     figures_.note_removal(opening.dead_cells(), opening.dead_cells() + streams_.tokens());
     cache_.apply(opening, slice.stream);
+    for (const CellRange& range : opening.dead) arrivals_.forget(range);
+    arrivals_.take_batch(cells);
     if (opening.taken_back >= least_taken_back) figures_.note_reuse(slice.stream, cells, MaskSlice(mask, slice.index));
 }
 
@@ -239,7 +242,9 @@ void LayerSteps::append_all(size_t layer, Counters& counters) {
     std::map<int64_t, std::vector<int32_t>> cells; // of each stream
     for (int64_t i = 0; i < keys.tokens(); ++i) cells[keys.stream_of(i)].push_back(keys.cells(i, 1).front());
     for (const auto& [stream, its] : cells) {
-        if (streams_.begins_batch(layer, stream)) streams_.append(stream, its);
+        if (!streams_.begins_batch(layer, stream)) continue;
+        streams_.append(stream, its);
+        arrivals_.take_batch(its);
     }
     for (int64_t first = 0, end = 0; first < keys.tokens(); first = end) {
         while (end < keys.tokens() && keys.stream_of(end) == keys.stream_of(first)) ++end;

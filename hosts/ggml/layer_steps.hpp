@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "arrivals.hpp"
 #include "cache_handle.hpp"
 #include "deferred_rows.hpp"
 #include "figure_collector.hpp"
@@ -18,7 +19,7 @@ namespace winnow::ggml {
 class LayerSteps {
 public:
     // All of them have to stay.
-    LayerSteps(CacheHandle& cache, Streams& streams, FigureCollector& figures);
+    LayerSteps(CacheHandle& cache, Streams& streams, Arrivals& arrivals, FigureCollector& figures);
 
     // A SET_ROWS into a root.
     void defer(const ggml_tensor* root, const ggml_tensor* node, Counters& counters);
@@ -62,6 +63,7 @@ private:
     CacheHandle& cache_;
     const CacheShape& shape_;
     Streams& streams_;
+    Arrivals& arrivals_;
     FigureCollector& figures_;
     std::vector<Layer> layers_;
     std::vector<std::vector<char>> staging_; // what running steps read

@@ -60,7 +60,7 @@ void PendingStates::write_row(const ggml_tensor* root, int64_t number) {
     const int64_t stream = number / shape_.cells();
     const auto cell = static_cast<int32_t>(number % shape_.cells());
     if (begins_state(root, stream, cell))
-        states_.push_back({.stream = stream, .rows_of = {}, .is_set_aside = false});
+        states_.push_back({.stream = stream, .rows_of = {}, .is_set_aside = false, .number = {}});
     last_written_ = root;
     Rows& rows = states_.back().rows_of[root];
     rows.cells.push_back(cell);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "cache_shape.hpp"
@@ -23,12 +24,15 @@ public:
         int64_t stream;
         std::map<const ggml_tensor*, Rows> rows_of; // by root
         bool is_set_aside = false;
+        std::optional<uint64_t> number; // as Arrivals tells states
         bool is_zero() const;           // each byte is 0
     };
 
     // The shape has to stay.
     explicit PendingStates(const CacheShape& shape) : shape_(shape) {}
     bool empty() const { return states_.empty(); }
+    // The one that was begun last; NULL where there is none.
+    State* newest() { return states_.empty() ? nullptr : &states_.back(); }
 
     // Takes rows, in parts that may end within one. Throws std::runtime_error where a part begins within a row and the
     // one before it did not end there.

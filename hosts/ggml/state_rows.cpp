@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <stdexcept>
 
 #include "tensors.hpp"
@@ -25,6 +24,20 @@ winnow_cache_rows_desc exact_rows_desc(const CacheShape& shape, size_t layer, in
     return desc;
 }
 
+// Fills rows of a root, those of a stream's cells in these ranges.
+void export_rows(const CacheHandle& cache, const ggml_tensor* root, int64_t stream,
+                 const std::vector<CellRange>& ranges, std::vector<char>& rows) {
+    const CacheShape& shape = cache.shape();
+    std::vector<int32_t> cells;
+    for (const CellRange& range : ranges)
+        for (int64_t cell = range.begin; cell < range.end; ++cell) cells.push_back(static_cast<int32_t>(cell));
+    const winnow_tensor tokens = token_ids_over(cells),
+                        to = shape.rows(root, rows.data(), static_cast<int64_t>(cells.size()));
+    winnow_cache_rows_desc desc = exact_rows_desc(shape, shape.layer_of(root), stream, tokens);
+    (shape.is_keys(root) ? desc.k : desc.v) = &to;
+    cache.expect(cache.api().cache_export_rows(cache.get(), &desc));
+}
+
 } // namespace
 
 std::vector<char> empty_rows(const ggml_tensor* root, int64_t count) {
@@ -39,16 +52,45 @@ void fill_damaged(char* data, size_t size) {
         std::memcpy(data + at, &damaged, sizeof damaged);
 }
 
-void export_rows(const CacheHandle& cache, const ggml_tensor* root, int64_t stream, int64_t first,
-                 std::vector<char>& rows) {
+void StateReader::read(const CacheHandle& cache, const ggml_tensor* root, int64_t stream, int64_t first,
+                       std::vector<char>& rows) {
+    const CellRange range{first, first + static_cast<int64_t>(rows.size() / root->nb[1])};
+    const bool are_keys = cache.shape().is_keys(root);
+    if (stream != stream_ || (are_keys && values_)) end();
+    stream_ = stream;
+    if (are_keys) {
+        std::vector<CellRange>& ranges = ranges_[root];
+        if (!ranges.empty() && ranges.back().end > range.begin) ranges.clear();
+        ranges.push_back(range);
+    } else if (read_values(cache, root, range, rows)) {
+        return;
+    }
+    export_rows(cache, root, stream, {range}, rows);
+}
+
+// Where the ranges are those of the keys.
+bool StateReader::read_values(const CacheHandle& cache, const ggml_tensor* root, const CellRange& range,
+                              std::vector<char>& rows) {
     const CacheShape& shape = cache.shape();
-    std::vector<int32_t> cells(rows.size() / root->nb[1]);
-    std::iota(cells.begin(), cells.end(), static_cast<int32_t>(first));
-    const winnow_tensor tokens = token_ids_over(cells),
-                        to = shape.rows(root, rows.data(), static_cast<int64_t>(cells.size()));
-    winnow_cache_rows_desc desc = exact_rows_desc(shape, shape.layer_of(root), stream, tokens);
-    (shape.is_keys(root) ? desc.k : desc.v) = &to;
-    cache.expect(cache.api().cache_export_rows(cache.get(), &desc));
+    const std::vector<CellRange>& ranges = ranges_[shape.layers()[shape.layer_of(root)].k];
+    const bool is_first = values_ != root;
+    if (is_first) next_ = at_ = 0;
+    values_ = root;
+    if (ranges.size() < 2 || next_ == ranges.size() || ranges[next_].begin != range.begin ||
+        ranges[next_].end != range.end) {
+        next_ = ranges.size();
+        return false;
+    }
+    if (is_first) {
+        size_t cells = 0;
+        for (const CellRange& each : ranges) cells += static_cast<size_t>(each.end - each.begin);
+        rows_ = empty_rows(root, static_cast<int64_t>(cells));
+        export_rows(cache, root, stream_, ranges, rows_);
+    }
+    std::copy_n(rows_.begin() + static_cast<ptrdiff_t>(at_), rows.size(), rows.begin());
+    at_ += rows.size();
+    ++next_;
+    return true;
 }
 
 const std::vector<int32_t>& cells_of(const CacheShape& shape, const PendingStates::State& state) {

@@ -156,9 +156,9 @@ void VirtualBuffer::group() {
         const ggml_tensor* k = layer.k;
         shapes[{key.first, k->ne[0], layer.v ? layer.v->ne[0] : 0, k->ne[1], k->ne[2]}].push_back(layer);
     }
-    std::vector<std::unique_ptr<VirtualCache>> made;
+    std::vector<std::shared_ptr<VirtualCache>> made;
     made.reserve(shapes.size());
-    for (const auto& [shape, its] : shapes) made.push_back(std::make_unique<VirtualCache>(context(), config_, its));
+    for (const auto& [shape, its] : shapes) made.push_back(std::make_shared<VirtualCache>(context(), config_, its));
     const std::lock_guard lock(living().mutex);
     caches_ = std::move(made);
 }
@@ -175,13 +175,13 @@ VirtualCache& VirtualBuffer::cache(const ggml_tensor* root) {
                                  std::to_string(copied_.roots.size()) + " of " + std::to_string(roots_.size()) +
                                  " cache tensors were copied to stream " + std::to_string(copied_.to));
     }
-    return find_cache(root);
+    return *find_cache(root);
 }
 
-VirtualCache& VirtualBuffer::find_cache(const ggml_tensor* root) {
+const std::shared_ptr<VirtualCache>& VirtualBuffer::find_cache(const ggml_tensor* root) {
     if (caches_.empty()) group();
     for (const auto& cache : caches_) {
-        if (cache->has(root)) return *cache;
+        if (cache->has(root)) return cache;
     }
     throw std::runtime_error(std::string(root->name) + " came after the first attention");
 }

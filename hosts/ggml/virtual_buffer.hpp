@@ -88,7 +88,7 @@ private:
     void close(const ggml_tensor* root);
     void fill_memory();
     void group();
-    VirtualCache& find_cache(const ggml_tensor* root);
+    const std::shared_ptr<VirtualCache>& find_cache(const ggml_tensor* root);
     void check_supported(const ggml_tensor* node);
     void refuse(const ggml_tensor* node, const std::string& reason);
     void stay_in_place(const ggml_tensor* node, const std::string& reason);
@@ -113,7 +113,7 @@ private:
     std::set<const ggml_tensor*> roots_;
     std::list<ReservedRange> reserved_; // of the roots, unless they are in place
     std::optional<Context> context_;
-    std::vector<std::unique_ptr<VirtualCache>> caches_;
+    std::vector<std::shared_ptr<VirtualCache>> caches_;
     std::string poisoned_;
     std::optional<InPlaceCache> in_place_;
     bool is_used_ = false;                 // tokens were stored

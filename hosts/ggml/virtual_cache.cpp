@@ -13,8 +13,15 @@
 namespace winnow::ggml {
 
 VirtualCache::VirtualCache(Context& context, const KvConfig& config, std::vector<LayerRoots> layers)
-    : config_(config), shape_(std::move(layers)), cache_(context, shape_), streams_(shape_), figures_(cache_),
-      steps_(cache_, streams_, figures_), states_(shape_) {}
+    : config_(config), shape_(std::move(layers)), cache_(context, shape_), streams_(shape_),
+      arrivals_(shape_.cells(), shape_.streams()), figures_(cache_), steps_(cache_, streams_, arrivals_, figures_),
+      states_(shape_) {}
+
+void VirtualCache::note_windows(const std::shared_ptr<VirtualCache>& base) {
+    has_windows_ = true;
+    base_ = base;
+    if (base) arrivals_.join(base->arrivals_);
+}
 
 void VirtualCache::make() {
     const std::optional<int64_t> from = decode_from();
@@ -36,6 +43,7 @@ void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Co
             "-ctk and -ctv)");
     }
     restore_pending();
+    reader_.end();
     if (states_.has_set_aside()) {
         const DeferredRows rows(root, node);
         for (int64_t i = 0; i < rows.tokens(); ++i) {
@@ -113,16 +121,28 @@ void VirtualCache::restore(const PendingStates::State& state) {
     try {
         const std::vector<int32_t>& cells = cells_of(shape_, state);
         for (const CellRange& range : to_ranges({cells.begin(), cells.end()})) states_.drop(state.stream, range);
+        remove_what_base_lacks(state.stream);
         const CellTracker::Opening opening = streams_.restore(state.stream, cells);
         figures_.note_removal(opening.dead_cells(), opening.dead_cells() + streams_.tokens());
         cache_.apply(opening, state.stream);
+        for (const CellRange& range : opening.dead) arrivals_.forget(range);
         import_state(cache_, state);
+        arrivals_.take_state(cells, state.number.value_or(0));
         figures_.note_restored(cells.size());
     } catch (const IncompleteError&) {
         throw;
     } catch (const std::exception& error) {
         lose(state, error.what());
     }
+}
+
+// llama.cpp removes a sequence from both caches of a model. The one without windows notices that sooner: there the
+// first token of a sequence stays until all of it is gone.
+void VirtualCache::remove_what_base_lacks(int64_t stream) {
+    const std::shared_ptr<VirtualCache> base = base_.lock();
+    if (!base) return;
+    base->restore_pending();
+    for (const CellRange& range : to_ranges(arrivals_.gone_from(base->arrivals_))) remove(stream, range);
 }
 
 // Of a state that was refused, or for which there is no room, nothing stays, so that only who needs it fails.
@@ -137,6 +157,7 @@ void VirtualCache::lose(const PendingStates::State& state, const std::string& re
 void VirtualCache::remove(int64_t stream, const CellRange& cells) {
     cache_.expect(cache_.api().cache_remove(cache_.get(), stream, cells.begin, cells.end));
     streams_.remove(stream, cells);
+    arrivals_.forget(cells);
 }
 
 void VirtualCache::read(const ggml_tensor* root, char* data, size_t offset, size_t size) {
@@ -146,7 +167,7 @@ void VirtualCache::read(const ggml_tensor* root, char* data, size_t offset, size
     shape_.each_stream(root, offset, size, [&](int64_t stream, int64_t first, int64_t count) {
         std::vector<char> its = empty_rows(root, count);
         if (cache_.is_made()) {
-            export_rows(cache_, root, stream, first, its);
+            reader_.read(cache_, root, stream, first, its);
             for (int64_t i = 0; i < count; ++i) // no state of what is lost is taken for a whole one
                 if (streams_.lost(stream).has(first + i))
                     fill_damaged(&its[static_cast<size_t>(i) * root->nb[1]], root->nb[1]);
@@ -158,7 +179,10 @@ void VirtualCache::read(const ggml_tensor* root, char* data, size_t offset, size
 }
 
 void VirtualCache::write(const ggml_tensor* root, const char* data, size_t offset, size_t size) {
+    reader_.end();
     states_.write(root, data, offset, size);
+    if (PendingStates::State* state = states_.newest(); state && !state->number)
+        state->number = arrivals_.begin_state(base_.expired());
 }
 
 void VirtualCache::wipe(const ggml_tensor* root, size_t offset, size_t size) {
@@ -189,6 +213,8 @@ void VirtualCache::shift(const ggml_tensor* node) {
 void VirtualCache::clear() {
     steps_.drop_deferred();
     states_.clear();
+    reader_.end();
+    arrivals_.forget_all();
     failed_.clear();
     if (!cache_.is_made()) return;
     figures_.end_sequences();
@@ -199,7 +225,7 @@ void VirtualCache::clear() {
 void VirtualCache::copy_stream(int64_t from, int64_t to) {
     restore_pending();
     states_.copy(from, to);
-    if (!cache_.is_made()) return; // what there is are states
+    if (!cache_.is_made()) return;
     figures_.note_removal(shape_.cells(), streams_.tokens()); // what `to` had
     cache_.expect(cache_.api().cache_copy(cache_.get(), from, to));
     streams_.copy(from, to);

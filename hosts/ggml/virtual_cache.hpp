@@ -2,15 +2,18 @@
 // that does it, once the states that llama.cpp has written before are tokens.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "arrivals.hpp"
 #include "cache_handle.hpp"
 #include "figure_collector.hpp"
 #include "kv_config.hpp"
 #include "layer_steps.hpp"
 #include "pending_states.hpp"
+#include "state_rows.hpp"
 #include "streams.hpp"
 
 namespace winnow::ggml {
@@ -20,8 +23,9 @@ class VirtualCache {
 public:
     // The configuration has to stay.
     VirtualCache(Context& context, const KvConfig& config, std::vector<LayerRoots> layers);
-    // Before the first attention: tokens leave the windows of these layers.
-    void note_windows() { has_windows_ = true; }
+    // Before the first attention: tokens leave the windows of these layers. base: the cache of the other layers, NULL
+    // where it is not virtual.
+    void note_windows(const std::shared_ptr<VirtualCache>& base);
 
     bool has(const ggml_tensor* root) const { return shape_.has(root); }
 
@@ -63,6 +67,7 @@ private:
     void restore(const PendingStates::State& state);
     void set_aside(PendingStates::State state);
     void restore_seen(const ggml_tensor* node);
+    void remove_what_base_lacks(int64_t stream);
     void lose(const PendingStates::State& state, const std::string& reason);
     void remove(int64_t stream, const CellRange& cells);
     template <typename Action>
@@ -74,10 +79,13 @@ private:
     CacheShape shape_;
     CacheHandle cache_;
     Streams streams_;
+    Arrivals arrivals_;
     FigureCollector figures_;
     LayerSteps steps_;
     PendingStates states_;
+    StateReader reader_;
     bool has_windows_ = false;
+    std::weak_ptr<VirtualCache> base_;
     std::string failed_; // why what is stored is unknown, until it is cleared
 };
 

@@ -67,7 +67,7 @@ void VirtualBuffer::check_supported(const ggml_tensor* node) {
     SdpaNode sdpa;
     if (node->op == GGML_OP_FLASH_ATTN_EXT && has_root(root_of(node->src[1])) && !virtual_buffer_of(node->src[0]) &&
         !reads_others(node, 3) && sdpa.translate(node, nullptr)) {
-        find_cache(root_of(node->src[1])).check_supported(node, sdpa);
+        find_cache(root_of(node->src[1]))->check_supported(node, sdpa);
         return;
     }
     throw std::runtime_error(misuse(node));
@@ -101,8 +101,11 @@ void VirtualBuffer::take_masks(const AttentionMasks& masks) {
         const ggml_tensor* keys = root_of(node->src[1]);
         if (!has_root(keys)) continue;
         try {
-            if (masks.keys_without_windows(keys)) find_cache(keys).note_windows();
-            find_cache(keys).check_rules();
+            if (const ggml_tensor* others = masks.keys_without_windows(keys)) {
+                VirtualBuffer* buffer = virtual_buffer_of(others);
+                find_cache(keys)->note_windows(buffer ? buffer->find_cache(others) : nullptr);
+            }
+            find_cache(keys)->check_rules();
         } catch (const std::runtime_error& error) {
             refuse(node, error.what());
         }

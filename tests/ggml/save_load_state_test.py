@@ -12,6 +12,11 @@ from llama_cpp import expect
 
 CONTEXT = 256
 PARTS = 9
+# What a model with sliding windows is given: a prompt so long that windows use their cells again and the cells of a
+# state are no single range, or one that is not.
+WINDOWS = {"ring": ("-c", 1024, "-b", 1000, "-ub", 64, "-p"), "room": ("-c", 2048, "-b", 1000, "-ub", 512, "-p")}
+WINDOWS_KV = (None, "none:k=f16,v=f16", "winnow")  # None: in place
+PROMPT = 700  # characters
 # Within a budget the residual window is given: without one, a sequence that is put back beside
 # others has its first tokens packed.
 LIMITED = ("winnow:budget=80,residual=32", "h2o:budget=80,residual=32")
@@ -19,16 +24,32 @@ QUICK = ("winnow", LIMITED[0])
 ALL = (*QUICK, "none", "none:k=q8_0,v=q8_0", "winnow:k=turbo4,v=turbo3", LIMITED[1])
 
 
-def check(host, options, model, kv, sequences):
-    """sequences: 1 shares a stream with those that come, 2 have streams of their own."""
-    what = f"{model.name}, {kv}, {sequences}"
-    out, err, report = host.run(options.program, "-m", model, "-c", CONTEXT * sequences, "-t", 1, "-fa", "on", "-dev",
-                                "Winnow", "-np", sequences, winnow=True, environment={"WINNOW_KV": kv})
+def run(host, options, what, model, kv, *arguments):
+    """The report of a run whose parts all passed."""
+    out, err, report = host.run(options.program, "-m", model, "-t", 1, "-fa", "on", "-dev", "Winnow", *arguments,
+                                winnow=True, environment=llama_cpp.kv_environment(kv))
     text = out + err
     begun = text.count("=== Test ")
     print(f"{what}: {begun} parts, {text.count('PASS')} said that they passed")
     expect(begun == PARTS, f"{what}: not all parts ran\n{text[-3000:]}")
     expect(report is not None, f"{what}: the plugin was not called: it wrote no report")
+    return report
+
+
+def check_windows(host, options, model, kv):
+    for name, arguments in WINDOWS.items():
+        what = f"{model.name}, {kv}, {name}"
+        report = run(host, options, what, model, kv, *arguments, options.text.read_text(encoding="utf-8")[:PROMPT])
+        if kv:
+            expect(len(report["caches"]) > 2 and report["sdpa_calls"] == 0, f"{what}: in place: {report}")
+        else:
+            llama_cpp.expect_in_place(report, what)
+
+
+def check(host, options, model, kv, sequences):
+    """sequences: 1 shares a stream with those that come, 2 have streams of their own."""
+    what = f"{model.name}, {kv}, {sequences}"
+    report = run(host, options, what, model, kv, "-c", CONTEXT * sequences, "-np", sequences)
     caches = report["caches"]
     expect(caches and report["attention_calls"] > 0 and report["sdpa_calls"] == 0, f"{what}: in place: {report}")
     restored = sum(cache["restored"] for cache in caches)
@@ -37,12 +58,15 @@ def check(host, options, model, kv, sequences):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__)
+    parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--program", type=Path, required=True, help="llama.cpp's test")
     parser.add_argument("--model", type=Path, help="a real model, beside the random one")
     parser.add_argument("--all", action="store_true", help="all configurations")
     options = parser.parse_args()
     host = llama_cpp.Host(options)
+    windows = random_models.make("windows", options.work)
+    for kv in WINDOWS_KV:
+        check_windows(host, options, windows, kv)
     small = random_models.make("plain", options.work)
     for kv in ALL if options.all else QUICK:
         for sequences in (1, 2) if options.all else (1,):

@@ -1,0 +1,45 @@
+// Which token came to each cell of a stream, so that two caches of one model can tell that they have the same token: a
+// cache of sliding windows knows less of what llama.cpp has removed than the cache of the other layers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cell_tracker.hpp"
+
+namespace winnow::ggml {
+
+// Of a cache with one stream; of others nothing is noted.
+class Arrivals {
+public:
+    Arrivals(int64_t cells, int64_t streams) : tokens_(streams == 1 ? static_cast<size_t>(cells) : 0) {}
+
+    // From now on both get the same batches and states, each in its own cells.
+    void join(const Arrivals& other) { counts_ = other.counts_; }
+    void forget_all() { std::fill(tokens_.begin(), tokens_.end(), 0); }
+
+    // A batch comes to these cells, in its order.
+    void take_batch(std::span<const int32_t> cells);
+    // A state begins to be written; the number by which its tokens are told. Of the two caches of a model llama.cpp
+    // writes `is_first` first. 0: the state is written to this cache alone.
+    uint64_t begin_state(bool is_first);
+    void take_state(std::span<const int32_t> cells, uint64_t state);
+    void forget(const CellRange& range);
+
+    // The cells whose tokens another cache had, too, and has no more.
+    std::vector<int64_t> gone_from(const Arrivals& other) const;
+
+private:
+    struct Counts {
+        uint64_t batches = 0, states = 0;
+        uint64_t open_state = 0; // that was written to one of them
+    };
+    std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
+    uint64_t newest_ = 0;          // batch that this cache has
+    std::vector<uint64_t> tokens_; // of each cell; 0: none, or none that another cache knows
+};
+
+} // namespace winnow::ggml

@@ -1,0 +1,61 @@
+"""States of one sequence over virtual caches, by a program that links llama.cpp: a sequence is saved, removed and put
+back, into the same context, into another one, or beside another sequence; also with tokens whose rows are zero, and
+kept on the device. What comes after it is what a context gives that was not interrupted, and it is the same bytes when
+it is saved again.
+
+Bit for bit, but for sliding windows: of these llama.cpp leaves out the tokens that left the window, so that the sums of
+attention have another order, as they have in place. Beside another sequence packed rows come to other places.
+"""
+
+from pathlib import Path
+
+import llama_cpp
+import random_models
+from llama_cpp import expect
+
+FULL = "none:k=f16,v=f16"
+STRINGS = (FULL, "winnow", "winnow:budget=1/4")
+BESIDE = "beside"  # the use in which another sequence is in the stream
+USES = 16
+ROUNDING = 0.002  # of a logit, in f32 sums of another order; in place there are differences of 0.0008
+
+
+def run(host, options, model, kv):
+    """{use: (bytes that differ, largest difference of a logit, tokens)}"""
+    out, _, report = host.run(options.program, model, options.text, winnow=True,
+                              environment=llama_cpp.kv_environment(kv))
+    if kv:
+        expect(report["caches"] and report["sdpa_calls"] == 0, f"a cache is in place: {report['caches']}")
+        expect(any(cache["restored"] > 0 for cache in report["caches"]), "nothing was restored")
+    else:
+        llama_cpp.expect_in_place(report)
+    found = {}
+    for line in out.splitlines():
+        use, values = line.split(": ")
+        differing, largest, *tokens = values.split()
+        found[use] = int(differing), float(largest), tokens
+    expect(len(found) == USES, f"the program's output is {out}")
+    return found
+
+
+def test():
+    parser = llama_cpp.parser(__doc__, "text")
+    parser.add_argument("--program", type=Path, required=True, help="states")
+    options = parser.parse_args()
+    host = llama_cpp.Host(options)
+    for family in ("plain", "windows"):
+        model = random_models.make(family, options.work)
+        in_place = run(host, options, model, None)
+        for kv in STRINGS:
+            for use, (differing, largest, tokens) in run(host, options, model, kv).items():
+                what = f"{family}, {kv}, {use}"
+                print(f"{what}: {differing} bytes differ, logits by {largest:g}")
+                expect(differing == 0, f"{what}: {differing} bytes are others when the state is saved again")
+                if kv == FULL:
+                    expect(tokens == in_place[use][2], f"{what}: the tokens are {tokens}, in place {in_place[use][2]}")
+                most = ROUNDING if family == "windows" or use == BESIDE else 0
+                expect(largest <= most or (use == BESIDE and kv != FULL),
+                       f"{what}: logits are others by {largest}, expected at most {most}")
+
+
+llama_cpp.main(test)
