@@ -30,8 +30,8 @@ void check_mask(const ggml_tensor* node, int64_t cells) {
     }
     if (mask->ne[0] == 1 && cells > 1) // Winnow would take it for all of them
         throw std::runtime_error(with_name(node, "the mask has a single column, expected at least two"));
-    // Only a mask that the host has filled in, or a copy of such a one, tells which cells are free: a cell that is
-    // hidden from a batch's last token is taken for empty.
+    // Only a mask that the host has filled in, or a copy of such a one, tells which tokens are the first of a sequence,
+    // by how few cells these see.
     if (const ggml_tensor* computed = source_of_mask(mask); computed->op != GGML_OP_NONE) {
         throw std::runtime_error(with_name(node, std::string("the mask is computed (") + ggml().op_name(computed->op) +
                                                      " " + computed->name +

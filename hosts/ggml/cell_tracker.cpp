@@ -2,7 +2,6 @@
 #include "cell_tracker.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 
 namespace winnow::ggml {
@@ -34,8 +33,7 @@ MaskSlice::MaskSlice(const ggml_tensor* mask, int64_t slice)
       row_bytes_(mask->nb[1]), element_bytes_(mask->nb[0]), columns_(mask->ne[0]) {}
 
 CellTracker::CellTracker(int64_t cells, bool is_alone, int64_t sinks, bool has_window)
-    : order_(static_cast<size_t>(cells), -1), is_anchored_(static_cast<size_t>(cells), false),
-      group_(static_cast<size_t>(cells), -1), is_alone_(is_alone), has_window_(has_window), sinks_(sinks) {}
+    : cells_(static_cast<size_t>(cells)), is_alone_(is_alone), has_window_(has_window), sinks_(sinks) {}
 
 int64_t CellTracker::Opening::dead_cells() const {
     int64_t count = 0;
@@ -43,11 +41,13 @@ int64_t CellTracker::Opening::dead_cells() const {
     return count;
 }
 
+int64_t CellTracker::columns_of(const MaskSlice& mask) const {
+    return std::min(mask.columns(), static_cast<int64_t>(cells_.size()));
+}
+
 void CellTracker::clear() {
-    std::fill(order_.begin(), order_.end(), -1);
-    std::fill(is_anchored_.begin(), is_anchored_.end(), false);
-    std::fill(group_.begin(), group_.end(), -1);
-    next_ = resident_ = 0;
+    std::fill(cells_.begin(), cells_.end(), Cell{});
+    next_ = newest_group_ = resident_ = 0;
 }
 
 void CellTracker::copy(const CellTracker& from) {
@@ -57,25 +57,19 @@ void CellTracker::copy(const CellTracker& from) {
 }
 
 void CellTracker::forget(int64_t cell) {
-    if (order_[static_cast<size_t>(cell)] >= 0) --resident_;
-    order_[static_cast<size_t>(cell)] = -1;
-    is_anchored_[static_cast<size_t>(cell)] = false;
-    group_[static_cast<size_t>(cell)] = -1;
+    if (at(cell).order >= 0) --resident_;
+    at(cell) = {};
 }
 
 void CellTracker::append(std::span<const int32_t> cells) {
     for (const int32_t cell : cells) {
-        if (order_[static_cast<size_t>(cell)] < 0) ++resident_;
-        group_[static_cast<size_t>(cell)] = -1;
-        order_[static_cast<size_t>(cell)] = next_++;
+        if (at(cell).order < 0) ++resident_;
+        at(cell) = {next_++, -1, at(cell).is_anchored, false};
     }
     tokens_seen_ += static_cast<int64_t>(cells.size());
 }
 
-int64_t CellTracker::count_before(int64_t cell) const {
-    const auto at = static_cast<size_t>(cell);
-    return order_[at] - std::max<int64_t>(group_[at], 0);
-}
+int64_t CellTracker::count_before(int64_t cell) const { return at(cell).order - std::max<int64_t>(at(cell).group, 0); }
 
 bool CellTracker::sees_ahead(std::span<const int32_t> cells, const MaskSlice& mask) {
     const auto count = static_cast<int64_t>(cells.size());
@@ -87,81 +81,58 @@ bool CellTracker::sees_ahead(std::span<const int32_t> cells, const MaskSlice& ma
     return false;
 }
 
-// In a stream of one sequence: cells that neither the first nor the last token sees, unless they may only have left a
-// window, in front of all that is seen. Where nothing is seen, the sequence begins anew.
-void CellTracker::find_unseen(std::span<const int32_t> cells, const MaskSlice& mask, std::vector<int64_t>& dead) const {
-    const int64_t last = static_cast<int64_t>(cells.size()) - 1;
-    const std::vector<bool> is_coming = flags_of(cells, order_.size());
-    std::vector<int64_t> unseen;
-    int64_t oldest = next_;
-    for (int64_t cell = 0; cell < std::min(mask.columns(), static_cast<int64_t>(order_.size())); ++cell) {
-        const int64_t order = order_[static_cast<size_t>(cell)];
-        if (order < 0 || is_coming[static_cast<size_t>(cell)]) continue;
-        if (mask.sees(0, cell) || mask.sees(last, cell))
-            oldest = std::min(oldest, order);
-        else
-            unseen.push_back(cell);
-    }
-    const bool is_new = oldest == next_;
-    std::copy_if(unseen.begin(), unseen.end(), std::back_inserter(dead),
-                 [&](int64_t cell) { return is_new || order_[static_cast<size_t>(cell)] > oldest; });
+// The first cell, of those that a batch does not overwrite, whose token a token of the batch sees; -1: none.
+int64_t CellTracker::find_seen(int64_t token, const MaskSlice& mask, const std::vector<bool>& is_coming) const {
+    for (int64_t cell = 0; cell < columns_of(mask); ++cell)
+        if (at(cell).order >= 0 && !is_coming[static_cast<size_t>(cell)] && mask.sees(token, cell)) return cell;
+    return -1;
 }
 
-// Where a group's first token is overwritten, all of the group that no token of the batch sees (without a mask nobody
-// sees any): without a window llama.cpp uses only empty cells, and nobody keeps a sequence without its beginning.
-void CellTracker::find_orphans(std::span<const int32_t> cells, const MaskSlice* mask,
-                               std::vector<int64_t>& dead) const {
-    const std::vector<bool> is_coming = flags_of(cells, order_.size());
-    std::vector<int64_t> groups;
-    for (const int32_t cell : cells) {
-        const int64_t group = group_[static_cast<size_t>(cell)];
-        if (group >= 0 && group == order_[static_cast<size_t>(cell)]) groups.push_back(group);
+// Where a group's first token is overwritten, the rest of the group. Without a window llama.cpp uses only empty cells,
+// and few programs keep a sequence without its beginning.
+std::vector<int64_t> CellTracker::find_orphans(std::span<const int32_t> cells) const {
+    const std::vector<bool> is_coming = flags_of(cells, cells_.size());
+    std::vector<int64_t> groups, found;
+    for (const int32_t cell : cells)
+        if (at(cell).group >= 0 && at(cell).group == at(cell).order) groups.push_back(at(cell).group);
+    for (size_t cell = 0; cell < cells_.size() && !groups.empty(); ++cell) {
+        const bool is_orphan = std::find(groups.begin(), groups.end(), cells_[cell].group) != groups.end();
+        if (is_orphan && !is_coming[cell]) found.push_back(static_cast<int64_t>(cell));
     }
-    if (groups.empty()) return;
-    for (size_t cell = 0; cell < order_.size(); ++cell) {
-        if (is_coming[cell] || std::find(groups.begin(), groups.end(), group_[cell]) == groups.end()) continue;
-        bool is_seen = false;
-        for (size_t row = 0; mask && row < cells.size() && !is_seen; ++row)
-            is_seen = mask->sees(static_cast<int64_t>(row), static_cast<int64_t>(cell));
-        if (!is_seen) dead.push_back(static_cast<int64_t>(cell));
-    }
+    return found;
 }
 
 // A token is of the group of whom it sees; who sees nobody else begins one.
 void CellTracker::append_in_groups(std::span<const int32_t> cells, const MaskSlice& mask) {
-    const std::vector<bool> is_coming = flags_of(cells, order_.size());
-    const auto columns = std::min(static_cast<size_t>(mask.columns()), order_.size());
-    std::vector<int64_t> groups;
-    for (size_t token = 0; token < cells.size(); ++token) {
+    const std::vector<bool> is_coming = flags_of(cells, cells_.size());
+    std::vector<int64_t> groups(is_alone_ ? cells.size() : 0, newest_group_);
+    for (size_t token = groups.size(); token < cells.size(); ++token) {
         const auto sees = [&](int64_t cell) { return mask.sees(static_cast<int64_t>(token), cell); };
-        const auto mate = std::find_if(cells.begin(), cells.begin() + static_cast<ptrdiff_t>(token), sees);
-        if (mate != cells.begin() + static_cast<ptrdiff_t>(token)) {
+        const auto end = cells.begin() + static_cast<ptrdiff_t>(token);
+        const auto mate = std::find_if(cells.begin(), end, sees);
+        const int64_t seen = mate == end ? find_seen(static_cast<int64_t>(token), mask, is_coming) : -1;
+        if (mate != end)
             groups.push_back(groups[static_cast<size_t>(mate - cells.begin())]);
-            continue;
-        }
-        size_t cell = 0;
-        while (cell < columns && (is_coming[cell] || order_[cell] < 0 || !sees(static_cast<int64_t>(cell)))) ++cell;
-        groups.push_back(cell < columns ? group_[cell] : next_ + static_cast<int64_t>(token));
+        else
+            groups.push_back(seen >= 0 ? at(seen).group : next_ + static_cast<int64_t>(token));
     }
     append(cells);
-    for (size_t token = 0; token < cells.size(); ++token) group_[static_cast<size_t>(cells[token])] = groups[token];
+    for (size_t token = 0; token < cells.size(); ++token) at(cells[token]).group = groups[token];
 }
 
-// A token of the batch that sees only newer ones of its group: with a window the older ones are behind it. Otherwise
-// llama.cpp removes the end of a sequence, or all; a context shift that keeps no first token is taken for a window, so
-// that removed tokens stay until their cells are used again.
+// A token of the batch that sees only newer ones of its group: with a window the older ones are behind it. A context
+// shift that keeps no first token is taken for one, too.
 bool CellTracker::shows_window(std::span<const int32_t> cells, const MaskSlice& mask) const {
     std::vector<int64_t> groups;
     for (size_t token = cells.size(); token-- > 0;) {
-        const int64_t group = group_[static_cast<size_t>(cells[token])];
+        const int64_t group = at(cells[token]).group;
         if (group < 0 || std::find(groups.begin(), groups.end(), group) != groups.end()) continue;
         groups.push_back(group); // its newest token is enough
         int64_t oldest_seen = next_, oldest = next_;
-        for (int64_t cell = 0; cell < std::min(mask.columns(), static_cast<int64_t>(order_.size())); ++cell) {
-            if (group_[static_cast<size_t>(cell)] != group) continue;
-            oldest = std::min(oldest, order_[static_cast<size_t>(cell)]);
-            if (mask.sees(static_cast<int64_t>(token), cell))
-                oldest_seen = std::min(oldest_seen, order_[static_cast<size_t>(cell)]);
+        for (int64_t cell = 0; cell < columns_of(mask); ++cell) {
+            if (at(cell).group != group) continue;
+            oldest = std::min(oldest, at(cell).order);
+            if (mask.sees(static_cast<int64_t>(token), cell)) oldest_seen = std::min(oldest_seen, at(cell).order);
         }
         if (oldest < oldest_seen) return true;
     }
@@ -180,22 +151,28 @@ std::vector<int64_t> CellTracker::find_first_tokens(std::span<const int32_t> cel
     return found;
 }
 
-int64_t CellTracker::count_taken_back(const std::vector<int64_t>& dead, const MaskSlice& mask) const {
-    if (is_alone_ || dead.empty()) return static_cast<int64_t>(dead.size());
-    int64_t seen = 0;
-    const int64_t columns = std::min(mask.columns(), static_cast<int64_t>(order_.size()));
-    while (seen < columns && (order_[static_cast<size_t>(seen)] < 0 || !mask.sees(0, seen))) ++seen;
-    if (seen == columns || group_[static_cast<size_t>(seen)] < 0) return 0;
-    return std::count_if(dead.begin(), dead.end(), [&](int64_t cell) {
-        return group_[static_cast<size_t>(cell)] == group_[static_cast<size_t>(seen)];
-    });
+// The first token sees some of its group, and not these younger ones.
+int64_t CellTracker::note_taken_back(std::span<const int32_t> cells, const MaskSlice& mask) {
+    const std::vector<bool> is_coming = flags_of(cells, cells_.size());
+    const int64_t seen = find_seen(0, mask, is_coming);
+    if (seen < 0 || at(seen).group < 0) return 0;
+    int64_t count = 0;
+    for (int64_t cell = 0; cell < static_cast<int64_t>(cells_.size()); ++cell) {
+        const bool is_younger = at(cell).group == at(seen).group && at(cell).order > at(seen).order;
+        if (!is_younger || at(cell).is_taken_back || is_coming[static_cast<size_t>(cell)] || mask.sees(0, cell))
+            continue;
+        at(cell).is_taken_back = true;
+        ++count;
+    }
+    return count;
 }
 
 void CellTracker::note_shift(std::span<const int32_t> cells) {
+    if (is_alone_) return;
     std::set<int64_t> groups;
-    for (const int32_t cell : cells) groups.insert(group_[static_cast<size_t>(cell)]);
-    for (int64_t& group : group_)
-        if (groups.contains(group)) group = -1;
+    for (const int32_t cell : cells) groups.insert(at(cell).group);
+    for (Cell& cell : cells_)
+        if (groups.contains(cell.group)) cell.group = -1;
 }
 
 void CellTracker::remove(const CellRange& range) {
@@ -205,14 +182,14 @@ void CellTracker::remove(const CellRange& range) {
 
 CellTracker::Opening CellTracker::drop(std::span<const int32_t> cells, std::vector<int64_t> dead) {
     for (const int32_t cell : cells)
-        if (is_anchored_[static_cast<size_t>(cell)]) dead.push_back(cell); // whose next token is no first one
+        if (at(cell).is_anchored) dead.push_back(cell); // whose next token is no first one
     for (const int64_t cell : dead) forget(cell);
     const int64_t overwritten =
-        std::count_if(cells.begin(), cells.end(), [&](int32_t cell) { return order_[static_cast<size_t>(cell)] >= 0; });
+        std::count_if(cells.begin(), cells.end(), [&](int32_t cell) { return at(cell).order >= 0; });
     Opening opening;
     if (resident_ == overwritten && next_ > 0) {
         clear();
-        opening.dead.push_back({0, static_cast<int64_t>(order_.size())});
+        opening.dead.push_back({0, static_cast<int64_t>(cells_.size())});
     } else {
         opening.dead = to_ranges(std::move(dead));
     }
@@ -220,49 +197,44 @@ CellTracker::Opening CellTracker::drop(std::span<const int32_t> cells, std::vect
 }
 
 CellTracker::Opening CellTracker::restore(std::span<const int32_t> cells) {
-    std::vector<int64_t> dead;
+    std::vector<int64_t> dead, guessed;
     if (is_alone_) { // what the stream held is replaced
-        for (size_t cell = 0; cell < order_.size(); ++cell)
-            if (order_[cell] >= 0) dead.push_back(static_cast<int64_t>(cell));
+        for (size_t cell = 0; cell < cells_.size(); ++cell)
+            if (cells_[cell].order >= 0) dead.push_back(static_cast<int64_t>(cell));
     } else if (!has_window_) {
-        find_orphans(cells, nullptr, dead);
+        dead = guessed = find_orphans(cells);
     }
     Opening opening = drop(cells, std::move(dead));
+    opening.guessed = std::move(guessed);
     const int64_t first = next_;
     append(cells);
     tokens_seen_ -= static_cast<int64_t>(cells.size());
     // llama.cpp writes a state by cells, which may have been used again: which of its tokens came first is not known.
     // So none of them is taken for younger than another, or for the one from which the others descend.
-    for (const int32_t cell : cells) order_[static_cast<size_t>(cell)] = first;
+    for (const int32_t cell : cells) at(cell).order = first;
     if (is_alone_ || first == 0) return opening; // a state of all that was there may have several sequences
     for (size_t token = 0; token < cells.size(); ++token) {
         if (static_cast<int64_t>(token) >= sinks_ || first + static_cast<int64_t>(token) < sinks_) continue;
         opening.anchors.push_back(cells[token]);
-        is_anchored_[static_cast<size_t>(cells[token])] = true;
+        at(cells[token]).is_anchored = true;
     }
     return opening;
 }
 
 CellTracker::Opening CellTracker::open(std::span<const int32_t> cells, const MaskSlice& mask) {
     std::vector<int64_t> dead;
-    // The columns reach over all cells that are in use.
-    for (int64_t cell = mask.columns(); cell < static_cast<int64_t>(order_.size()); ++cell)
-        if (order_[static_cast<size_t>(cell)] >= 0) dead.push_back(cell);
-    if (is_alone_)
-        find_unseen(cells, mask, dead);
-    else if (!has_window_)
-        find_orphans(cells, &mask, dead);
-    const int64_t taken_back = count_taken_back(dead, mask);
+    for (int64_t cell = mask.columns(); cell < static_cast<int64_t>(cells_.size()); ++cell)
+        if (at(cell).order >= 0) dead.push_back(cell);
+    const int64_t taken_back = note_taken_back(cells, mask);
+    // A batch in cells that were not in use may begin a chunk.
+    const bool begins_anew = at(cells.front()).order >= 0 && find_seen(0, mask, flags_of(cells, cells_.size())) < 0;
     Opening opening = drop(cells, std::move(dead));
     opening.taken_back = taken_back;
-    if (is_alone_) {
-        append(cells);
-        return opening;
-    }
+    if (begins_anew) newest_group_ = next_;
     opening.anchors = find_first_tokens(cells, mask);
     append_in_groups(cells, mask);
-    has_window_ = has_window_ || shows_window(cells, mask);
-    for (const int64_t cell : opening.anchors) is_anchored_[static_cast<size_t>(cell)] = true;
+    has_window_ = has_window_ || (!is_alone_ && shows_window(cells, mask));
+    for (const int64_t cell : opening.anchors) at(cell).is_anchored = true;
     return opening;
 }
 

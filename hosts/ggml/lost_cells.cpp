@@ -19,6 +19,11 @@ void LostCells::forget(const CellRange& range) {
     reasons_.erase(reasons_.lower_bound(range.begin), reasons_.lower_bound(range.end));
 }
 
+void LostCells::note_batch(std::span<const int32_t> cells, int64_t columns) {
+    forget(cells);
+    reasons_.erase(reasons_.lower_bound(columns), reasons_.end());
+}
+
 void LostCells::expect_unseen(const MaskSlice& mask, int64_t tokens, std::span<const int32_t> overwritten) const {
     std::vector<int64_t> cells; // ascend, too
     auto own = overwritten.begin();
@@ -31,7 +36,7 @@ void LostCells::expect_unseen(const MaskSlice& mask, int64_t tokens, std::span<c
             std::find_if(cells.begin(), cells.end(), [&](int64_t cell) { return mask.sees(token, cell); });
         if (seen == cells.end()) continue;
         throw std::runtime_error("a sequence needs cell " + std::to_string(*seen) +
-                                 ", whose state was refused; it has to be removed: " + *reasons_.at(*seen));
+                                 ", which has no token; it has to be removed: " + *reasons_.at(*seen));
     }
 }
 

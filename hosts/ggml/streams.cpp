@@ -28,11 +28,9 @@ bool Streams::is_checked(size_t layer, int64_t stream, const ggml_tensor* mask, 
 
 CellTracker::Opening Streams::open(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask,
                                    int64_t slice) {
-    if (streams_.size() > 1)
-        of(stream).lost.clear(); // its one sequence sees none of them
-    else
-        of(stream).lost.forget(cells);
-    CellTracker::Opening opening = of(stream).tracker.open(cells, MaskSlice(mask, slice));
+    const MaskSlice its_mask(mask, slice);
+    of(stream).lost.note_batch(cells, its_mask.columns());
+    CellTracker::Opening opening = of(stream).tracker.open(cells, its_mask);
     take_mask(stream, cells, mask, slice);
     return opening;
 }
@@ -57,7 +55,11 @@ void Streams::take_mask(int64_t stream, std::span<const int32_t> cells, const gg
 
 CellTracker::Opening Streams::restore(int64_t stream, std::span<const int32_t> cells) {
     of(stream).lost.forget(cells);
-    return of(stream).tracker.restore(cells);
+    CellTracker::Opening opening = of(stream).tracker.restore(cells);
+    const std::vector<int32_t> guessed(opening.guessed.begin(), opening.guessed.end());
+    if (!guessed.empty())
+        lose(stream, guessed, "its token was dropped for a state that overwrote the first token of its sequence");
+    return opening;
 }
 
 void Streams::remove(int64_t stream, const CellRange& range) {

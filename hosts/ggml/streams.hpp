@@ -46,7 +46,7 @@ public:
     void remove(int64_t stream, const CellRange& range);
     void copy(int64_t from, int64_t to);
 
-    // Cells of a state that was refused, once their tokens are removed. They are lost until something else is there.
+    // Cells whose tokens are removed although llama.cpp may know them. They are lost until something else is there.
     void lose(int64_t stream, std::span<const int32_t> cells, const std::string& reason) {
         of(stream).lost.add(cells, reason);
         of(stream).checked = nullptr;

@@ -37,8 +37,9 @@ std::string to_string(const std::set<int64_t> &numbers) {
 // The host's side: cells with sequences and positions, and a batch after it was placed.
 class Host {
 public:
-    explicit Host(bool is_alone, int64_t window = cells, bool is_known = false)
-        : tracker_(cells, is_alone, sinks, is_known), window_(window) {}
+    // chunk: a token sees no further back than to the last multiple of it.
+    explicit Host(bool is_alone, int64_t window = cells, bool is_known = false, int64_t chunk = cells)
+        : tracker_(cells, is_alone, sinks, is_known), window_(window), chunk_(chunk) {}
 
     struct Token {
         int32_t cell;
@@ -46,7 +47,8 @@ public:
     };
     // What the tracker says of a batch: dead cells that hold something, and cells to be anchored.
     struct Answer {
-        std::set<int64_t> dead, anchors;
+        std::set<int64_t> dead, anchors, guessed;
+        int64_t taken_back = 0;
         bool is_empty = false; // all is dead
     };
     Answer append(const std::vector<Token> &batch, int64_t columns = cells) {
@@ -61,7 +63,8 @@ public:
             const int64_t position = resident_.at(batch[row].cell).position;
             for (const auto &[cell, resident] : resident_) {
                 const bool is_mate = resident.sequences.count(batch[row].sequence) > 0;
-                if (!is_mate || resident.position > position || resident.position <= position - window_) continue;
+                const int64_t oldest = std::max(position - window_ + 1, position / chunk_ * chunk_);
+                if (!is_mate || resident.position > position || resident.position < oldest) continue;
                 rows[row * static_cast<size_t>(columns) + static_cast<size_t>(cell)] = 0;
             }
         }
@@ -114,6 +117,17 @@ public:
         next_[sequence] -= first;
         tracker_.note_shift(moved);
     }
+    // The first `count` positions of a sequence come behind its last.
+    void move_to_end(int sequence, int64_t count) {
+        std::vector<int32_t> moved;
+        for (auto &[cell, resident] : resident_) {
+            if (resident.sequences.count(sequence) == 0 || resident.position >= count) continue;
+            resident.position += next_[sequence];
+            moved.push_back(cell);
+        }
+        next_[sequence] += count;
+        tracker_.note_shift(moved);
+    }
     // The first tokens of a sequence are gone.
     void remove_front(int sequence, int64_t end) {
         for (auto at = resident_.begin(); at != resident_.end();) {
@@ -125,9 +139,9 @@ public:
 
     void overwrite(int32_t cell) { resident_.erase(cell); }
 
-    void copy(int from, int to) {
+    void copy(int from, int to, int64_t begin = 0) {
         for (auto &[cell, resident] : resident_) {
-            if (resident.sequences.count(from)) resident.sequences.insert(to);
+            if (resident.sequences.count(from) && resident.position >= begin) resident.sequences.insert(to);
         }
         next_[to] = next_[from];
     }
@@ -147,12 +161,14 @@ private:
             }
         }
         answer.anchors.insert(opening.anchors.begin(), opening.anchors.end());
+        answer.taken_back = opening.taken_back;
+        answer.guessed.insert(opening.guessed.begin(), opening.guessed.end());
         for (const int64_t cell : answer.dead) removed_.erase(cell);
         return answer;
     }
 
     CellTracker tracker_;
-    int64_t window_;
+    int64_t window_, chunk_;
     std::map<int32_t, Held> resident_;
     std::map<int, int64_t> next_;
     std::set<int64_t> removed_; // by the host, and not yet named dead
@@ -176,23 +192,69 @@ void expect_dead(const char *what, const Host::Answer &answer, const std::set<in
            std::string(what) + ": dead are" + to_string(answer.dead) + ", expected" + to_string(wanted));
 }
 
+void expect_counts(const std::string &what, const Host &host, const std::vector<int64_t> &expected) {
+    for (size_t cell = 0; cell < expected.size(); ++cell) {
+        const int64_t found = host.count_before(static_cast<int64_t>(cell));
+        expect(found == expected[cell], what + ": " + std::to_string(found) + " tokens before that of cell " +
+                                            std::to_string(cell) + ", expected " + std::to_string(expected[cell]));
+    }
+}
+
 void test_alone() {
     Host host(true);
     expect_dead("a first prompt", host.append(tokens(0, 10, 0)), {});
     host.remove(0, 4);
-    expect_dead("a shorter tail", host.append(tokens(4, 2, 0)), range(6, 10));
+    const auto shorter = host.append(tokens(4, 2, 0));
+    expect_dead("a shorter tail", shorter, {});
+    expect(shorter.taken_back == 4, std::to_string(shorter.taken_back) + " tokens were taken back, expected 4");
+    expect(host.append(tokens(6, 1, 0)).taken_back == 0, "tokens were taken back twice");
     host.remove(0, 0);
-    const auto answer = host.append(tokens(0, 3, 0));
-    expect(answer.is_empty, "another prompt did not make the stream as new");
-    expect(answer.anchors.empty(), "sinks of a stream were anchored, too");
+    const auto another = host.append(tokens(0, 3, 0));
+    expect_dead("another prompt, as far as masks tell", another, {});
+    expect(another.anchors == range(0, 2), "anchored are" + to_string(another.anchors) + ", expected 0 1");
+    host.remove(0, 0);
+    const auto third = host.append(tokens(0, 3, 0), 3);
+    expect(third.is_empty, "a prompt over all that is left did not make the stream as new");
+    expect(third.anchors.empty(), "sinks of a stream were anchored, too");
 }
 
 void test_window() {
     Host host(true, 4);
     host.append(tokens(0, 10, 0));
-    expect_dead("tokens that left the window", host.append(tokens(10, 1, 0)), {});
-    host.remove(0, 9); // the last two
-    expect_dead("a tail within the window", host.append(tokens(9, 1, 0)), {10});
+    const auto answer = host.append(tokens(10, 1, 0));
+    expect_dead("tokens that left the window", answer, {});
+    expect(answer.taken_back == 0, "tokens that left the window were taken back");
+    host.remove(0, 7);
+    expect_dead("a tail within the window", host.append(tokens(7, 1, 0)), {});
+}
+
+// A batch that begins where a chunk does sees nothing older, and all of it lives.
+void test_chunk() {
+    for (const int32_t batch : {1, 2, 8}) {
+        Host host(true, cells, false, 8);
+        for (int32_t first = 0; first < 8; first += batch) host.append(tokens(first, batch, 0));
+        expect_dead("a chunk begins", host.append(tokens(8, batch, 0)), {});
+        expect_counts("beyond the chunk's edge", host, {0, 1, 2, 3, 4, 5, 6, 7, 8});
+        host.remove(0, 6);
+        expect_dead("back behind the chunk's edge", host.append(tokens(6, 1, 0)), {});
+    }
+}
+
+void test_shared_chunk() {
+    Host host(false, cells, false, 8);
+    host.append(tokens(0, 8, 0));
+    expect_dead("a chunk begins over the cells of the one before", host.append({{8, 0}, {0, 0}}), {});
+    expect_dead("another sequence in a cell behind the edge", host.append(tokens(1, 1, 1)), {});
+}
+
+// llama.cpp moves positions wherever it is told to.
+void test_moved() {
+    Host host(true, 4);
+    host.append(tokens(0, 10, 0));
+    host.move_to_end(0, 5);
+    expect_dead("tokens that were moved to the end", host.append(tokens(10, 1, 0)), {});
+    host.remove(0, 10);
+    expect_dead("back to where they were moved", host.append(tokens(11, 1, 0)), {});
 }
 
 void test_columns() {
@@ -213,18 +275,26 @@ void test_shared() {
     host.remove(0, 0); // what sequence 2 shares stays
     expect_dead("one of two that share goes", host.append(tokens(13, 2, 0)), {});
     host.remove(2, 0);
-    std::set<int64_t> descendants = range(2, 6);
-    descendants.insert(12);
-    expect_dead("another prompt over the first's beginning", host.append(tokens(0, 2, 2)), descendants);
+    expect_dead("another prompt over the first's beginning, which others may share", host.append(tokens(0, 2, 2)), {});
     expect_dead("the second sequence is as it was", host.append(tokens(15, 1, 1)), {});
     host.remove(1, 2);
     expect_dead("a tail is overwritten", host.append(tokens(8, 1, 1)), {});
     host.remove(1, 0);
-    std::set<int64_t> all = range(6, 12);
-    all.insert(15);
     const auto third = host.append(tokens(6, 2, 1));
-    expect_dead("another prompt over the second's beginning", third, all);
+    expect_dead("another prompt over the second's beginning", third, range(6, 8)); // which was anchored
     expect(third.anchors == range(6, 8), "the new beginning is not anchored");
+}
+
+// Sequences whose first token is gone and whose rest lives.
+void test_shared_without_beginning() {
+    Host host(false);
+    host.append(tokens(0, 6, 0));
+    host.remove_front(0, 2);
+    expect_dead("another sequence where the first token was", host.append(tokens(0, 2, 1)), {});
+    host.copy(0, 2, 4);
+    host.remove(0, 0);
+    expect_dead("another one where the copy does not reach", host.append(tokens(2, 2, 1)), {});
+    expect_dead("the copy goes on", host.append(tokens(9, 1, 2)), {});
 }
 
 // Cells that left a window are used again, by whomever: of a sequence without its beginning the rest stays.
@@ -237,9 +307,9 @@ void test_shared_window() {
 }
 
 // A sequence as long as its window: its next token will not see the first one, whose cell is free to all by then. No
-// mask has shown a window so far; what is known of the cache says it.
+// mask has shown a window so far.
 void test_shared_full_window() {
-    Host host(false, 4, true);
+    Host host(false, 4);
     host.append(tokens(0, 4, 0));
     host.append(tokens(4, 3, 1));
     expect_dead("a beginning that is about to leave its window", host.append(tokens(0, 1, 1)), {});
@@ -275,7 +345,7 @@ void test_restored_alone() {
     expect(answer.anchors.empty(), "sinks of a stream were anchored, too");
     expect_dead("the restored sequence goes on", host.append(tokens(7, 1, 0)), {});
     host.remove(0, 4);
-    expect_dead("its tail goes", host.append(tokens(6, 1, 0)), {7});
+    expect_dead("its tail goes", host.append(tokens(6, 1, 0)), {});
 }
 
 void test_restored_shared() {
@@ -285,11 +355,19 @@ void test_restored_shared() {
     host.remove(0, 0);
     const auto answer = host.restore(tokens(0, 3, 0));
     expect_dead("a state over the first's beginning", answer, range(3, 6));
+    expect(answer.guessed == range(3, 6), "guessed are" + to_string(answer.guessed) + ", expected 3 4 5");
     expect(answer.anchors == range(0, 2), "anchored are" + to_string(answer.anchors) + ", expected 0 1");
     expect_dead("the second is as it was", host.append(tokens(12, 1, 1)), {});
     expect_dead("the restored one goes on", host.append(tokens(13, 1, 0)), {});
     host.remove(0, 0); // that cell 0 had its first token is not known
     expect_dead("another prompt over the state's beginning", host.append(tokens(0, 1, 0)), {0}); // which was anchored
+}
+
+// What a window has passed may be overwritten while the rest lives.
+void test_restored_shared_window() {
+    Host host(false, 4, true);
+    host.append(tokens(0, 6, 0));
+    expect_dead("a state of another sequence where the first token was", host.restore(tokens(0, 2, 1)), {});
 }
 
 // The window's ring was written by cells: the newest tokens come first.
@@ -311,14 +389,6 @@ void test_restored_over_cells_that_were_used_again() {
     expect_dead("a cell of the sequence's end is used by another", host.append(tokens(6, 1, 1)), {});
 }
 
-void expect_counts(const std::string &what, const Host &host, const std::vector<int64_t> &expected) {
-    for (size_t cell = 0; cell < expected.size(); ++cell) {
-        const int64_t found = host.count_before(static_cast<int64_t>(cell));
-        expect(found == expected[cell], what + ": " + std::to_string(found) + " tokens before that of cell " +
-                                            std::to_string(cell) + ", expected " + std::to_string(expected[cell]));
-    }
-}
-
 void test_count_before() {
     Host alone(true);
     alone.append(tokens(0, 3, 0));
@@ -327,6 +397,9 @@ void test_count_before() {
     alone.remove(0, 0);
     alone.append(tokens(0, 2, 0));
     expect_counts("anew", alone, {0, 1});
+    alone.remove(0, 0);
+    alone.append(tokens(0, 2, 0));
+    expect_counts("anew over anchors", alone, {0, 1});
     Host shared(false);
     shared.append(tokens(0, 3, 0));
     shared.append(tokens(3, 2, 1));
@@ -370,6 +443,13 @@ void test_lost_cells() {
     expect_said(said_of(lost, seen, 2, {4, 9, 10}), "");
     lost.forget({4, 9});
     expect_said(said_of(lost, seen, 2, {}), "needs cell 9,");
+    // A batch in other cells, from whose last columns on no cell is in use. It has seen none: a later one may.
+    lost.note_batch(std::vector<int32_t>{3}, 9);
+    expect_said(said_of(lost, {3}, 2, {}), "");
+    lost.add(std::vector<int32_t>{9, 3, 4}, "a reason");
+    lost.note_batch(std::vector<int32_t>{5}, 9);
+    expect_said(said_of(lost, {4}, 2, {}), "needs cell 4,");
+    expect_said(said_of(lost, {9}, 2, {}), "");
 }
 
 } // namespace
@@ -379,14 +459,19 @@ int main() {
     test_count_before();
     test_alone();
     test_window();
+    test_chunk();
+    test_moved();
     test_columns();
     test_shared();
+    test_shared_chunk();
+    test_shared_without_beginning();
     test_shared_window();
     test_shared_full_window();
     test_shared_shift();
     test_all_over();
     test_restored_alone();
     test_restored_window();
+    test_restored_shared_window();
     test_restored_over_cells_that_were_used_again();
     test_restored_shared();
     return 0;

@@ -101,6 +101,11 @@ public:
         length_[static_cast<size_t>(sequence)] -= count;
     }
 
+    // Its first positions; the others stay where they are.
+    void remove_beginning(int sequence, int count) {
+        if (!llama_memory_seq_rm(memory_, sequence, 0, count)) throw std::runtime_error("seq_rm failed");
+    }
+
     void copy(int from, int to) {
         llama_memory_seq_cp(memory_, from, to, -1, -1);
         length_[static_cast<size_t>(to)] = length_[static_cast<size_t>(from)];
@@ -122,7 +127,9 @@ public:
         state.resize(llama_state_seq_get_data(context_, state.data(), state.size(), from));
         const auto size = static_cast<size_t>(share * static_cast<double>(state.size()));
         length_[static_cast<size_t>(to)] = 0;
-        return llama_state_seq_set_data(context_, state.data(), size, to) != 0;
+        if (llama_state_seq_set_data(context_, state.data(), size, to) == 0) return false;
+        length_[static_cast<size_t>(to)] = length_[static_cast<size_t>(from)];
+        return true;
     }
 
     // A state of one sequence in the place of another, where there is a virtual cache with damaged rows in its middle.
@@ -306,6 +313,30 @@ void damaged_states(llama_model *model) {
     print("damaged states", out);
 }
 
+// A state in the cells of another sequence's beginning, whose rest lives: a virtual cache drops the rest, and says so.
+void states_over_beginnings(llama_model *model) {
+    Session session(model, 512, 3, true);
+    Tokens out;
+    session.decode({{0, part(0, 40)}});
+    session.decode({{1, part(300, 60)}});
+    session.remove_beginning(1, 16);
+    if (!session.restore_part(0, 2, 1)) throw std::runtime_error("a state was not taken");
+    bool fails = false;
+    try {
+        session.decode({{1, part(80, 4)}});
+    } catch (const std::runtime_error &) {
+        fails = true;
+    }
+    if (fails != is_virtual()) throw std::runtime_error("a sequence goes on without what was dropped");
+    add(out, session.generate(0, 2));
+    session.decode({{2, part(500, 4)}});
+    add(out, session.generate(2, 2));
+    session.remove(1, 0);
+    session.decode({{1, part(200, 30)}});
+    add(out, session.generate(1, 2));
+    print("states over beginnings", out);
+}
+
 // Every token sees those behind it, too.
 void both_ways(llama_model *model) {
     Session session(model, 256, 1, false);
@@ -346,6 +377,7 @@ void run(const char *model_path, const char *text_path) {
     shifted_states(model.get());
     broken_states(model.get());
     damaged_states(model.get());
+    states_over_beginnings(model.get());
     both_ways(model.get());
 }
 

@@ -1,6 +1,6 @@
 """Several sequences over virtual caches, by a program that links llama.cpp: tails that are taken back, cells that are
 used again, sequences that are copied within a stream and into another, two contexts at once, states of several
-sequences, parts of states and damaged ones, attention both ways.
+sequences, parts of states and damaged ones, states over what lives, attention both ways.
 
 Without a budget all tokens are those that a cache in place gives, with recall, too, where all pages are hot; within one
 the budget is kept, and recall picks. With a layer all that happens on a GPU with memory of its own, and nothing is
@@ -14,8 +14,8 @@ import random_models
 from llama_cpp import expect
 
 USES = ("reuse", "clear", "rollback", "streams", "unified", "contexts", "states", "shifted states", "broken states",
-        "damaged states", "both ways")
-CONTEXTS = 14  # of all uses together
+        "damaged states", "states over beginnings", "both ways")
+CONTEXTS = 15  # of all uses together
 SHARE = 8
 
 
