@@ -64,6 +64,19 @@ class Model:
     def add_norm(self, name, width, gain=1.0):
         self.weights[f"{name}.weight"] = ((width,), array.array("f", [gain]) * width)
 
+    def add_bias(self, name, shape):
+        """One that is 0, for a model that has to have it."""
+        self.weights[f"{name}.bias"] = (shape, array.array("f", [0]) * math.prod(shape))
+
+    def add_experts(self, layer, count):
+        """Feed-forward networks, and the choice between them."""
+        self.add(f"blk.{layer}.ffn_gate_inp", (EMBEDDING, count))
+        self.add_bias(f"blk.{layer}.ffn_gate_inp", (count,))
+        for name, shape in (("gate", (EMBEDDING, FEED_FORWARD)), ("up", (EMBEDDING, FEED_FORWARD)),
+                            ("down", (FEED_FORWARD, EMBEDDING))):
+            self.add(f"blk.{layer}.ffn_{name}_exps", (*shape, count))
+            self.add_bias(f"blk.{layer}.ffn_{name}_exps", (shape[1], count))
+
     def add_output_norm(self, gain=1.0):
         """With signs: where the table of tokens is also the output, a token does not call for itself."""
         signs = random.Random(self.architecture).choices((-gain, gain), k=EMBEDDING)
@@ -249,6 +262,74 @@ def openelm():
     return model
 
 
+def llama4():
+    """Three layers in chunks of 8,192 tokens, which the architecture does not let a file choose, and one without."""
+    heads, kv_heads, size, layers = 3, 1, 64, 4
+    more = {"interleave_moe_layer_step": 0, "expert_count": 1, "expert_used_count": 1,
+            "expert_feed_forward_length": FEED_FORWARD}
+    model = Model("llama4", shape_of(layers, heads, kv_heads, size, **more))
+    model.add_tokens(is_tied=False)
+    for layer in range(layers):
+        model.add_norm(f"blk.{layer}.attn_norm", EMBEDDING)
+        model.add_attention(layer, heads, kv_heads, size)
+        model.add_feed_forward(layer)
+    model.add_norm("output_norm", EMBEDDING)
+    return model
+
+
+def mpt():
+    """Distances in the mask (ALiBi) instead of rotated keys, so that a shift turns none."""
+    heads, size = EMBEDDING // 64, 64
+    more = {"attention.max_alibi_bias": 8.0, "attention.layer_norm_epsilon": 1e-5}
+    model = Model("mpt", shape_of(LAYERS, heads, heads, size, **more))
+    model.add_tokens(is_tied=False)
+    for layer in range(LAYERS):
+        model.add_norm(f"blk.{layer}.attn_norm", EMBEDDING)
+        model.add(f"blk.{layer}.attn_qkv", (EMBEDDING, 3 * EMBEDDING), SHARP)
+        model.add(f"blk.{layer}.attn_output", (EMBEDDING, EMBEDDING), 2)
+        model.add_norm(f"blk.{layer}.ffn_norm", EMBEDDING)
+        model.add(f"blk.{layer}.ffn_up", (EMBEDDING, FEED_FORWARD))
+        model.add(f"blk.{layer}.ffn_down", (FEED_FORWARD, EMBEDDING))
+    model.add_norm("output_norm", EMBEDDING)
+    return model
+
+
+def gpt_oss():
+    """A sink of each head in the softmax, and every other layer within a window."""
+    heads, kv_heads, size, experts = 3, 1, 64, 2
+    more = {"attention.sliding_window": WINDOW, "expert_count": experts, "expert_used_count": 1,
+            "expert_feed_forward_length": FEED_FORWARD}
+    model = Model("gpt-oss", shape_of(LAYERS, heads, kv_heads, size, **more))
+    model.add_tokens(is_tied=False)
+    for layer in range(LAYERS):
+        model.add_norm(f"blk.{layer}.attn_norm", EMBEDDING)
+        model.add_attention(layer, heads, kv_heads, size)
+        model.add_bias(f"blk.{layer}.attn_output", (EMBEDDING,))
+        model.add_norm(f"blk.{layer}.attn_sinks", heads, 2)
+        model.add_norm(f"blk.{layer}.post_attention_norm", EMBEDDING)
+        model.add_experts(layer, experts)
+    model.add_norm("output_norm", EMBEDDING)
+    return model
+
+
+def gemma_embedding():
+    """An encoder without a cache: tokens see those behind them, too, in every other layer within a window."""
+    heads, kv_heads, size = 3, 1, 64
+    more = {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": 2}
+    model = Model("gemma-embedding", shape_of(LAYERS, heads, kv_heads, size, **more))
+    model.add_tokens(is_tied=True, gain=1)
+    for layer in range(LAYERS):
+        model.add_norm(f"blk.{layer}.attn_norm", EMBEDDING)
+        model.add_attention(layer, heads, kv_heads, size)
+        model.add_norm(f"blk.{layer}.attn_q_norm", size, SHARP)
+        model.add_norm(f"blk.{layer}.attn_k_norm", size, SHARP)
+        model.add_norm(f"blk.{layer}.post_attention_norm", EMBEDDING)
+        model.add_feed_forward(layer)
+        model.add_norm(f"blk.{layer}.post_ffw_norm", EMBEDDING)
+    model.add_output_norm()
+    return model
+
+
 FAMILIES = {
     "plain": lambda: llama(3, 1, 64),
     "draft": lambda: llama(3, 1, 64, noise=0.03),  # which mostly says what "plain" says
@@ -258,6 +339,10 @@ FAMILIES = {
     "latent": deepseek2,
     "hybrid": lfm2,
     "uneven": openelm,
+    "chunked": llama4,
+    "alibi": mpt,
+    "sinks": gpt_oss,
+    "encoder": gemma_embedding,
 }
 
 
