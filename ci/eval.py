@@ -69,7 +69,7 @@ def main():
             arguments = ["--model", "smollm2", *arguments]
         arguments = named("--text", texts.TEXTS, named("--model", texts.MODELS, arguments))
         if not given("--llama-cpp", arguments):
-            programs = parts.llama_cpp_build("llama-completion", PROGRAMS[task]) / "bin"
+            programs = parts.llama_cpp_release_build("llama-completion", PROGRAMS[task]) / "bin"
             arguments = ["--llama-cpp", str(programs), *arguments]
         build = parts.winnow_build("winnow", "winnow_measure")
         if not given("--plugin", arguments):

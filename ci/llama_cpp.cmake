@@ -1,6 +1,7 @@
-# What ci/parts.py adds to llama.cpp's configuration, so that the same sources give the same programs sooner.
-# Where no run here spends its time is optimised less, headers that each source has are read once a library, and small
-# sources are compiled many at a time.
+# What ci/parts.py adds to llama.cpp's configuration, so that the same sources give the same programs sooner: headers
+# that each source has are read once a library, and small sources are compiled many at a time. Optimisation levels stay
+# those of the build type, but with WINNOW_TEST_CODE (code for tests, where no run spends its time) and, lower still,
+# WINNOW_TEXT_ALONE (for a single text): neither is for measuring.
 function(winnow_optimise level)
     foreach(target ${ARGN})
         if(TARGET ${target})
@@ -22,7 +23,7 @@ function(winnow_at_once target alone)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
 endfunction()
 
-function(winnow_build_sooner)
+function(winnow_lower_levels)
     winnow_optimise(-O0 mtmd cpp-httplib server-context llama-server-impl llama-common llama-bench-impl
                     llama-completion-impl test-backend-ops test-llama-archs)
     # Of ggml-base what is C++; where values are computed it is C, or in ggml-cpu.
@@ -31,6 +32,12 @@ function(winnow_build_sooner)
         winnow_optimise(-O0 llama)
         target_compile_options(ggml-base PRIVATE -O1)
         target_compile_options(ggml-cpu PRIVATE -O1)
+    endif()
+endfunction()
+
+function(winnow_build_sooner)
+    if(WINNOW_TEST_CODE)
+        winnow_lower_levels()
     endif()
     set(headers <algorithm> <functional> <map> <memory> <regex> <string> <thread> <unordered_map> <vector>)
     target_precompile_headers(llama PRIVATE ${headers})

@@ -267,20 +267,38 @@ def llama_cpp_python():
 
 
 def llama_cpp_build(*targets, release=LLAMA_CPP):
-    """The build tree of llama.cpp with these programs in its bin/."""
+    """The build tree of llama.cpp for tests, with these programs in its bin/: its code is compiled in less time, and
+    slower than users have it."""
+    alone = [] if release == LLAMA_CPP else ["-DWINNOW_TEXT_ALONE=ON"]
+    return built_llama_cpp("build", targets, release, ("-DWINNOW_TEST_CODE=ON", *alone))
+
+
+def llama_cpp_release_build(*targets):
+    """The build tree of llama.cpp for measuring, with these programs in its bin/: all of it is Release code, as users
+    have it. The environment may name another one in WINNOW_LLAMA_CPP_BUILD, which is taken as it is."""
+    if "WINNOW_LLAMA_CPP_BUILD" not in os.environ:
+        return built_llama_cpp("release-build", targets, LLAMA_CPP, ("-DWINNOW_TEST_CODE=OFF",))
+    folder = Path(os.environ["WINNOW_LLAMA_CPP_BUILD"])
+    for target in targets:
+        if not os.access(folder / "bin" / target, os.X_OK):
+            raise Failure(f"WINNOW_LLAMA_CPP_BUILD: {folder} has no program bin/{target}; expected a build tree of "
+                          "llama.cpp that has it, or the variable unset")
+    say(f"llama.cpp is taken from {folder}, as it was built there")
+    return folder
+
+
+def built_llama_cpp(kind, targets, release, options):
+    """The folder llama-cpp-<kind>-<release>, in which what is missing of these targets is built."""
     source = llama_cpp_source(release)
-    folder = CACHE / f"llama-cpp-build-{release}"
+    folder = CACHE / f"llama-cpp-{kind}-{release}"
     with locked(folder.name):
         missing = [target for target in targets if not (folder / f".done-{target}").exists()]
         if missing:
             say(f"building llama.cpp of {release}: {', '.join(missing)} (some minutes, once)")
-            logs = CACHE / "logs"
-            name = "llama-cpp" if release == LLAMA_CPP else f"llama-cpp-{release}"
-            others = [] if release == LLAMA_CPP else ["-DWINNOW_TEXT_ALONE=ON"]
             run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *LLAMA_CPP_OPTIONS,
-                 *others],
-                log=logs / f"{name}-configure.log")
-            run(["cmake", "--build", folder, "--target", *missing], log=logs / f"{name}-build.log")
+                 *options],
+                log=CACHE / "logs" / f"{folder.name}-configure.log")
+            run(["cmake", "--build", folder, "--target", *missing], log=CACHE / "logs" / f"{folder.name}-build.log")
             for target in missing:
                 (folder / f".done-{target}").touch()
     return folder

@@ -76,7 +76,7 @@ def check_options(parser, options, **least):
 
 def build():
     """Builds what runs, and the program `winnow`: (llama-completion, the plugin)."""
-    program = parts.llama_cpp_build("llama-completion") / "bin" / "llama-completion"
+    program = parts.llama_cpp_release_build("llama-completion") / "bin" / "llama-completion"
     return program, parts.winnow_build("winnow") / "lib" / "libwinnow_ggml.so"
 
 

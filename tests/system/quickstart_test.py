@@ -3,11 +3,12 @@
     quickstart_test.py SOURCE
 """
 
+import json
 import os
 import re
 import sys
 
-from command import expect_refused, output_of
+from command import expect_refused, output_of, run
 
 LOG = """
 0.01 I common_perf_print: prompt eval time =   13210.00 ms /  3072 tokens (    4.30 ms per token,   232.55 tokens per s)
@@ -24,6 +25,20 @@ def test_timing(folder):
     assert prompt[0] == 3072 and abs(prompt[1] - 232.55) < .01, prompt
     assert generation == (31, 31.0), generation
     assert processes.timing("", "eval") == (0, 0), "a time of nothing"
+
+
+def expect_release_code():
+    """What is measured beside Winnow is compiled as llama.cpp's users have it."""
+    import parts
+
+    unbuilt = run(f"{sys.argv[1]}/ci/quickstart", WINNOW_LLAMA_CPP_BUILD="/no/such")
+    assert unbuilt.returncode == 1 and "/no/such has no program bin/llama-completion" in unbuilt.stderr
+    if "WINNOW_LLAMA_CPP_BUILD" in os.environ:
+        print("the levels of llama.cpp's code are not checked: it is that of WINNOW_LLAMA_CPP_BUILD", flush=True)
+        return
+    commands = json.loads((parts.llama_cpp_release_build("llama-completion") / "compile_commands.json").read_text())
+    levels = {level for entry in commands for level in re.findall(r" -O\S*", entry["command"])}
+    assert levels == {" -O3"}, levels
 
 
 def model():
@@ -43,6 +58,7 @@ def main():
                              (("--no-budget", "--kv", "winnow"), "--no-budget")):
         expect_refused(quickstart, *wrong, complaint=complaint)
 
+    expect_release_code()
     kv = "window:budget=32"
     shown = output_of(quickstart, "--tokens", "40", "--prompt", "The tide", "--context", "256", "--kv", kv)
     assert re.search(r"^device +\S", shown, re.M)
