@@ -13,6 +13,8 @@ import llama_cpp
 
 START = 60  # seconds until it has to answer
 ANSWER = 120
+# Arguments of most tests; without them it is as people start it.
+QUICK = ("--no-webui", "-fa", "on", "-t", 1, "--no-warmup")
 IDLE = 0.1  # after the last answer: the handler of SIGINT waits for ever for a lock that what it interrupts has
 
 
@@ -31,22 +33,23 @@ def free_port():
 class Server:
     """llama-server while a `with` lasts; its report is there after that."""
 
-    def __init__(self, host, kv, *arguments, environment=None, group=None):
-        """group: the control group that it is to be in."""
+    def __init__(self, host, kv, *arguments, environment=None, group=None, settings=QUICK, winnow=True):
+        """group: the control group that it is to be in; settings: more arguments; winnow: with the plugin."""
         self.host = host
         self.kv = kv
         self.group = group
+        self.winnow = winnow
         self.environment = llama_cpp.kv_environment(kv) | (environment or {})
         self.port = free_port()
-        self.command = ["llama-server", "--port", self.port, "--no-webui", "-fa", "on", "-t", 1, *llama_cpp.DEVICE,
-                        "--no-warmup", *arguments]
+        self.command = ["llama-server", "--port", self.port, *settings, *(llama_cpp.DEVICE if winnow else ()),
+                        *arguments]
         self.process = None
         self.log = []
         self.report = None
 
     def __enter__(self):
-        self.process = self.host.start(*self.command, winnow=True, environment=self.environment, group=self.group,
-                                       stderr=subprocess.PIPE)
+        self.process = self.host.start(*self.command, winnow=self.winnow, environment=self.environment,
+                                       group=self.group, stderr=subprocess.PIPE)
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
         self.reader.start()
         try:
@@ -102,12 +105,12 @@ class Server:
         return self.ask("/completion", {"prompt": prompt, "n_predict": tokens, "temperature": 0, "id_slot": slot,
                                         "ignore_eos": True, "cache_prompt": True, **more})
 
-    def complete_together(self, prompts, tokens):
+    def complete_together(self, prompts, tokens, **more):
         """A continuation of each prompt, each in a slot of its own, at the same time."""
         answers = [None] * len(prompts)
 
         def ask(slot):
-            answers[slot] = self.complete(slot, prompts[slot], tokens)
+            answers[slot] = self.complete(slot, prompts[slot], tokens, **more)
 
         threads = [threading.Thread(target=ask, args=(slot,)) for slot in range(len(prompts))]
         for thread in threads:
