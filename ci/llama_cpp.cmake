@@ -25,7 +25,8 @@ endfunction()
 
 function(winnow_lower_levels)
     winnow_optimise(-O0 mtmd cpp-httplib server-context llama-server-impl llama-common llama-bench-impl
-                    llama-completion-impl test-backend-ops test-llama-archs)
+                    llama-completion-impl llama-batched-bench-impl llama-batched-bench llama-parallel llama-lookahead
+                    ggml-rpc test-backend-ops test-llama-archs)
     # Of ggml-base what is C++; where values are computed it is C, or in ggml-cpu.
     winnow_optimise(-O1 llama ggml ggml-base llama-perplexity-impl llama-quantize-impl)
     if(WINNOW_TEXT_ALONE) # no run is long, and what is fast in ggml is written with intrinsics

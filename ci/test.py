@@ -21,6 +21,7 @@ BUILD = parts.SOURCE / "build" / "test"
 MEMORY, MEMORY_NEEDED = Path("/dev/shm"), 1 << 30  # bytes; two tests at a time have a small part of it
 LLAMA_CPP_PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server",
                       "test-backend-ops", "test-llama-archs")
+FULL_LLAMA_CPP_PROGRAMS = ("llama-parallel", "llama-lookahead", "llama-batched-bench", "ggml-rpc-server")
 
 # One for each layout of ggml's, whose llama.cpp generates a text; the oldest does in every run.
 OTHER_RELEASES = (*parts.LLAMA_CPP_BUILDS,
@@ -64,7 +65,8 @@ def settings(options):
         ggml = downloads.submit(parts.ggml_releases, options.full)
         python, model, mlx, intel, oclgrind, ptxas = map(downloads.submit, (
             parts.llama_cpp_python, parts.model, parts.mlx_python, parts.intel_runtime, parts.oclgrind, parts.ptxas))
-        llama_cpp = building.submit(parts.llama_cpp_build, *LLAMA_CPP_PROGRAMS)
+        llama_cpp = building.submit(parts.llama_cpp_build, *LLAMA_CPP_PROGRAMS,
+                                    *(FULL_LLAMA_CPP_PROGRAMS if options.full else ()))
         others = [building.submit(parts.llama_cpp_build, text_program(release), release=release)
                   for release in releases]
         builds = [f"{other.result()}={build.result()}" for other, build in zip(sources, others)]

@@ -22,8 +22,8 @@ TOKENS = 24
 CELLS = 512
 EXACT = "none:k=f16,v=f16"
 PACKED = "winnow"
-# How much likelier the chosen token may be where answers part, as a difference of logarithms. ggml's CPU backend adds up
-# values in f16.
+# How much likelier the chosen token may be where answers part, as a difference of logarithms. ggml's CPU backend adds
+# up values in f16.
 TIE, PLAIN_TIE = 1e-4, .03
 CLOSE = 1e-3  # of embeddings: the distance, as a share of the length
 PACKED_CLOSE = .3
