@@ -94,8 +94,9 @@ def layering(tree):
 
 
 def naming(tree):
-    """Files and folders are snake_case; capitals are for the pages that everybody looks for."""
-    fixed = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "winnow-config.cmake.in"}
+    """Files and folders are snake_case; capitals are for the pages that everybody looks for. A command that is named
+    for llama.cpp has a hyphen, as llama.cpp's programs have."""
+    fixed = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "winnow-config.cmake.in", "llama-cpp"}
     for path in tree:
         *folders, name = path.split("/")
         for part in [*folders, name]:

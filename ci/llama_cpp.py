@@ -1,0 +1,198 @@
+"""Builds a llama.cpp and the plugin for it, tests the two together, and prints a row for hosts/ggml/README.md.
+
+TREE is a source tree of llama.cpp, or a name that ci/parts.py has: a release of llama-cpp-python, as 0.3.36, or a build
+of llama.cpp, as b11434. Some ten minutes, once llama.cpp is built. What the tree lacks, and what is not tested for it,
+is printed and stands in the row. The status is 1 if something failed.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+
+import parts
+from parts import Failure, say
+
+# What llama.cpp is built for; a tree need not have all.
+PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quantize", "llama-server", "llama-simple",
+            "llama-parallel", "llama-lookahead", "llama-batched-bench", "ggml-rpc-server", "rpc-server",
+            "test-backend-ops", "test-llama-archs")
+# Of Winnow's build: what all tests take, and programs against llama.cpp's headers, each with the tests that need it.
+TARGETS = ("winnow_ggml", "winnow_opencl", "winnow_reference", "winnow_flush_log")
+HELPERS = {"winnow_load_backend": "llama_archs_.*", "winnow_llama_sequences": "virtual_sequences",
+           "winnow_llama_save_load_state": "save_load_state", "winnow_virtual_plan_test": "virtual_plan",
+           "winnow_virtual_host_test": "virtual_host"}
+# A column of the row, and the tests of tests/ggml that it stands for, as regular expressions.
+COLUMNS = {
+    "layout": ("virtual_plan", "virtual_host"),
+    "text": ("generate", "virtual_text", "virtual_family_(grouped|windows|latent|hybrid)"),
+    "states": ("virtual_state", "save_load_state"),
+    "shifts": ("virtual_shift", "virtual_sequences"),
+    "server": ("virtual_server", "server_ways", "virtual_speculation"),
+    "programs": ("programs", "rpc", "virtual_bench"),
+    "llama.cpp's tests": ("set_rows", "flash_attn_ext", "llama_archs_(in_place|virtual|packed)"),
+}
+
+
+def arguments():
+    introduction, details = __doc__.split("\n\n")
+    parser = argparse.ArgumentParser(prog="ci/llama-cpp", description=introduction, epilog=details)
+    parser.add_argument("tree", metavar="TREE", help="a source tree of llama.cpp, or "
+                        f"{', '.join(parts.llama_cpp_names())}")
+    parser.add_argument("--filter", metavar="REGEX", help="only the tests whose name matches, as ctest -R")
+    return parser.parse_args()
+
+
+def lacks(programs):
+    """What to say of PROGRAMS that a tree has not; the RPC server has two names."""
+    missing = [program for program in PROGRAMS if program not in programs and not program.endswith("rpc-server")]
+    if not any(program.endswith("rpc-server") for program in programs):
+        missing.append("rpc-server")
+    return [f"this llama.cpp has no {program}" for program in missing]
+
+
+def tree_of(text):
+    """(what the builds of a tree are named for, the tree)"""
+    if text in parts.llama_cpp_names():
+        return text, parts.llama_cpp_source(text)
+    tree = Path(text).resolve()
+    if not (tree / "ggml" / "CMakeLists.txt").is_file():
+        raise Failure(f"{text} is no source tree of llama.cpp (no ggml/CMakeLists.txt in it), and none of the names "
+                      f"that are known: {', '.join(parts.llama_cpp_names())}")
+    return f"{tree.name}-{hashlib.sha256(str(tree).encode()).hexdigest()[:8]}", tree
+
+
+def programs_of(tree):
+    """Those of PROGRAMS that its CMakeLists.txt declare."""
+    declared = "".join(path.read_text(errors="replace") for folder in ("tools", "examples", "tests")
+                       for path in (tree / folder).rglob("CMakeLists.txt"))
+    return [program for program in PROGRAMS
+            if re.search(rf"TARGET {program}\)|llama_build(?:_and_test)?\({program}\.cpp", declared)]
+
+
+def build_number(name, tree):
+    """llama.cpp's, as it counts commits itself: its name has it, or its history."""
+    if re.fullmatch(r"b\d+", name):
+        return name
+    if (tree / ".git").exists():
+        counted = subprocess.run(["git", "-C", tree, "rev-list", "--count", "HEAD"], capture_output=True, text=True)
+        if counted.returncode == 0:
+            return f"b{counted.stdout.strip()}"
+    return "not in the tree"
+
+
+def versions_of(tree):
+    """(version of ggml, version of its interface of backends)"""
+    text = (tree / "ggml" / "CMakeLists.txt").read_text()
+    version = ".".join(re.search(rf"GGML_VERSION_{part} (\d+)", text)[1] for part in ("MAJOR", "MINOR", "PATCH"))
+    header = (tree / "ggml" / "src" / "ggml-backend-impl.h").read_text()
+    return version, re.search(r"#define GGML_BACKEND_API_VERSION (\d+)", header)[1]
+
+
+def build_winnow(tree, llama_cpp):
+    """(the build tree of Winnow, [what is not tested and why], [regular expressions of tests without their program]).
+    One for all trees: the plugin and what links llama.cpp is built again for each."""
+    folder = parts.CACHE / "winnow-for-llama-cpp"
+    cached = folder / "CMakeCache.txt"
+    if cached.exists() and f"CMAKE_HOME_DIRECTORY:INTERNAL={parts.SOURCE}\n" not in cached.read_text():
+        shutil.rmtree(folder)  # of another tree of Winnow's
+    for library in folder.glob("lib/libwinnow_ggml-*.so"):  # of another llama.cpp
+        library.unlink()
+    say("building Winnow")
+    log, build_log = (parts.CACHE / "logs" / f"{folder.name}-{step}.log" for step in ("configure", "build"))
+    parts.run(["cmake", "-S", parts.SOURCE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+               "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_QUICK_BUILD=ON", "-DWINNOW_TEST_OPTIONS=-O0",
+               f"-DWINNOW_LLAMA_CPP_DIR={tree}", f"-DWINNOW_LLAMA_CPP_BUILD_DIR={llama_cpp}",
+               f"-DWINNOW_MODEL={parts.model()}"], log=log)
+    absent = re.findall(r"^-- tests/ggml: (.*)", log.read_text(), re.M)
+    parts.run(["cmake", "--build", folder, "--target", *TARGETS], log=build_log)
+    unbuilt = []
+    for helper, tests in HELPERS.items():
+        try:
+            parts.run(["cmake", "--build", folder, "--target", helper], log=build_log)
+        except Failure as failure:
+            reason = re.search(r"error: .*|unknown target.*", str(failure))
+            absent.append(f"not {tests}: {helper} cannot be built ({reason[0] if reason else failure})")
+            unbuilt.append(tests)
+    return folder, absent, unbuilt
+
+
+def tests_of(folder, unbuilt):
+    """{column: its tests}: what Winnow's build has of them, without those whose program could not be built."""
+    listed = subprocess.run(["ctest", "--test-dir", folder, "-N"], capture_output=True, text=True, check=True).stdout
+    names = set(re.findall(r": ggml\.(\S+)$", listed, re.M))
+    names = {name for name in names if not any(re.fullmatch(pattern, name) for pattern in unbuilt)}
+    return {column: sorted(name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns))
+            for column, patterns in COLUMNS.items()}
+
+
+def run_tests(folder, tests, chosen):
+    """({test: whether it passed}, [what was not tested and why]), of fixtures, too."""
+    results = folder / "llama-cpp.xml"
+    results.unlink(missing_ok=True)
+    wanted = [name for its in tests.values() for name in its if re.search(chosen or "", name)]
+    if not wanted:
+        raise Failure(f"no test has a name that matches {chosen}; there are {', '.join(sum(tests.values(), []))}")
+    say(f"testing: {', '.join(wanted)}")
+    subprocess.run(["ctest", "--test-dir", folder, "--output-on-failure", "--parallel", "2", "--output-junit", results,
+                    "-R", f"^ggml[.]({'|'.join(wanted)})$"],
+                   env=os.environ | {"PYTHONUNBUFFERED": "1", "WINNOW_RERUN_TESTS": "1", "WINNOW_TUNING": "off",
+                                     "WINNOW_PROGRAM_CACHE_MIB": "1024"})
+    if not results.exists():
+        raise Failure("ctest ended without results")
+    return read_results(results)
+
+
+def read_results(results):
+    """The same, of ctest's file."""
+    passed, absent = {}, []
+    for case in xml.etree.ElementTree.parse(results).iter("testcase"):
+        name = case.get("name").removeprefix("ggml.")
+        refused = re.search(r"invalid argument: (-\S+)", case.findtext("system-out") or "")
+        if case.get("status") == "fail" and refused:  # an older or newer program, which has other options
+            absent.append(f"not {name}: its program has no {refused[1]}")
+        else:
+            passed[name] = case.get("status") == "run"
+    return passed, absent
+
+
+def show(name, tree, tests, passed, absent):
+    ggml, interface = versions_of(tree)
+    cells = []
+    for its in tests.values():
+        ran = [test for test in its if test in passed]
+        failed = [test for test in ran if not passed[test]]
+        cells.append(f"fails: {', '.join(failed)}" if failed else f"{len(ran)} pass" if ran else "-")
+    python = name if name in parts.llama_cpp_names() and not name.startswith("b") else "-"
+    print(f"\n| llama.cpp | llama-cpp-python | ggml | API | {' | '.join(tests)} | not tested |")
+    print("|---|---|---|---|" + "---|" * (len(tests) + 1))
+    print(f"| {build_number(name, tree)} | {python} | {ggml} | {interface} | {' | '.join(cells)} | "
+          f"{'; '.join(absent) or '-'} |", flush=True)
+
+
+def main():
+    options = arguments()
+    if options.tree not in parts.llama_cpp_names():
+        tree_of(options.tree)  # before minutes of setting up
+    parts.setup("test")
+    name, tree = tree_of(options.tree)
+    programs = programs_of(tree)
+    llama_cpp = parts.llama_cpp_build(*programs, release=name, source=tree)
+    with parts.locked("winnow-for-llama-cpp"):
+        folder, absent, unbuilt = build_winnow(tree, llama_cpp)
+        absent = [*lacks(programs), *absent]
+        for line in absent:
+            say(f"not tested: {line}")
+        tests = tests_of(folder, unbuilt)
+        passed, refused = run_tests(folder, tests, options.filter)
+    show(name, tree, tests, passed, [*absent, *refused])
+    sys.exit(0 if all(passed.values()) else 1)
+
+
+if __name__ == "__main__":
+    parts.run_main("ci/llama-cpp", main)
