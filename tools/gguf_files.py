@@ -35,7 +35,11 @@ def model(architecture="llama", **changes):
              "head_count": "attention.head_count", "head_count_kv": "attention.head_count_kv",
              "key_length": "attention.key_length", "value_length": "attention.value_length",
              "window": "attention.sliding_window", "pattern": "attention.sliding_window_pattern",
-             "kv_lora_rank": "attention.kv_lora_rank", "ssm": "ssm.state_size"}
+             "kv_lora_rank": "attention.kv_lora_rank", "key_length_mla": "attention.key_length_mla",
+             "recurrent_layers": "attention.recurrent_layers", "interval": "full_attention_interval",
+             "predicting": "nextn_predict_layers", "feed_forward": "feed_forward_length",
+             "kernel": "ssm.conv_kernel", "inner": "ssm.inner_size", "state": "ssm.state_size",
+             "groups": "ssm.group_count", "linear_head": "kda.head_dim", "convolution": "shortconv.l_cache"}
     content = {"block_count": (UINT32, 30), "context_length": (UINT32, 8192), "embedding_length": (UINT32, 576),
                "head_count": (UINT32, 9), "head_count_kv": (UINT32, 3)} | changes
     made = [("general.architecture", STRING, architecture), ("general.name", STRING, "A model"),

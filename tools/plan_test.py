@@ -12,6 +12,7 @@ from pathlib import Path
 
 import gguf_files
 from gguf_files import ARRAY, BOOL, INT32, STRING, UINT32
+from plan.hybrid_files import LatentAndHybrid  # noqa: F401: unittest finds it here
 from plan.planned_files import Files
 from plan.refused_files import BrokenFiles, Metadata  # noqa: F401: unittest finds them here
 

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import llama_cpp
+import random_models
 from llama_cpp import expect
 from winnow_eval import memory
 
@@ -18,6 +19,7 @@ EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHORT, LONG = 768, 1280
 MEASURED = 1024  # of --measure
 KV = ("winnow", "winnow:budget=512")
+FAMILIES = ("latent", "hybrid")  # of random models, whose caches are not keys and values of every layer
 PLAIN, IN_PLACE = "cpu:k=f16,v=f16", "inplace:k=f16,v=f16"
 CHARACTERS = 4.25  # of a token, about; what is missing of a context is generated, a token at a time
 MIB = 1 << 20
@@ -28,13 +30,16 @@ TOLERANCE = 0.2
 NEAR = 6 * MIB
 
 
-def plan(options, context, model=None):
-    """{name: row} of the plan."""
+def whole_plan(options, context, model=None):
     command = [options.winnow, "plan", "--model", model or options.model, "--context", str(context), "--json", "-"]
     for kv in KV:
         command += ["--kv", kv]
-    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["configurations"]
-    return {row["name"]: row for row in rows}
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def plan(options, context, model=None):
+    """{name: row} of the plan."""
+    return {row["name"]: row for row in whole_plan(options, context, model)["configurations"]}
 
 
 def check_page(options):
@@ -53,10 +58,10 @@ def check_page(options):
     expect(drawn == kept, f"the picture beside {options.page} is another than {options.work / 'plan.svg'}")
 
 
-def check_bytes(host, options):
+def check_bytes(host, options, model):
     """A context that is full to the last cell."""
-    said = plan(options, SHORT, options.short_model)
-    arguments = ("-m", options.short_model, "-f", options.text, "-c", SHORT, "-b", SHORT, "--chunks", 1, "-fa", "on",
+    said = plan(options, SHORT, model)
+    arguments = ("-m", model, "-f", options.text, "-c", SHORT, "-b", SHORT, "--chunks", 1, "-fa", "on",
                  "-t", 1, *llama_cpp.DEVICE)
     for kv in KV:
         _, _, report = host.run("llama-perplexity", *arguments, winnow=True, environment=llama_cpp.kv_environment(kv))
@@ -75,6 +80,19 @@ def check_bytes(host, options):
         size = said[f"inplace:k={kind},v={kind}"]["bytes"] / MIB
         print(f"{kind} in place: llama.cpp says {found[1]} MiB, the plan {size:.2f}")
         expect(abs(float(found[1]) - size) <= 0.0051 and int(found[2]) == SHORT, "they differ")
+
+
+def check_state(host, options, model):
+    """The layers of a hybrid model that keep a state, in llama.cpp's log."""
+    said = whole_plan(options, SHORT, model)["model"]
+    out, err, _ = host.run("llama-perplexity", "-m", model, "-f", options.text, "-c", SHORT, "--chunks", 1, "-v",
+                           *llama_cpp.DEVICE, winnow=True)
+    found = re.search(r"llama_memory_recurrent: size = +([\d.]+) MiB \( *1 cells, +(\d+) layers", out + err)
+    expect(found is not None, f"llama.cpp says no size of a state:\n{(out + err)[-2000:]}")
+    print(f"state: llama.cpp says {found[2]} layers and {found[1]} MiB, the plan {said['recurrent_layers']} and "
+          f"{said['recurrent_bytes']} bytes")
+    expect(int(found[2]) == said["recurrent_layers"] and
+           abs(float(found[1]) - said["recurrent_bytes"] / MIB) <= 0.0051, "they differ")
 
 
 def peak(host, options, name, context, is_again=False):
@@ -152,7 +170,10 @@ def test():
         return
     if options.page:
         check_page(options)
-    check_bytes(host, options)
+    check_bytes(host, options, options.short_model)
+    for family in FAMILIES:
+        check_bytes(host, options, random_models.make(family, options.work))
+    check_state(host, options, random_models.make("hybrid", options.work))
     check_memory(host, options)
 
 

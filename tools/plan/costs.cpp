@@ -76,7 +76,8 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
     Cost cost;
     if (config.where != Configuration::Where::winnow) {
         for (const LayerGroup& group : shape_.groups) {
-            const uint64_t row = bytes_of_head(config.k, group.k_size) + bytes_of_head(config.v, group.v_size);
+            const uint64_t values = group.values_in_keys ? 0 : bytes_of_head(config.v, group.v_size);
+            const uint64_t row = bytes_of_head(config.k, group.k_size) + values;
             cost.bytes += row * static_cast<uint64_t>(group.kv_heads) * group.layers.size() *
                           static_cast<uint64_t>(cells_of(group, context, ubatch_));
         }

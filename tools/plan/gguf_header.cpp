@@ -209,11 +209,6 @@ GgufHeader::GgufHeader(const std::string& path) : path_(path) {
     }
 }
 
-bool GgufHeader::has_prefix(const std::string& prefix) const {
-    const auto at = values_.lower_bound(prefix);
-    return at != values_.end() && at->first.starts_with(prefix);
-}
-
 void GgufHeader::refuse(const std::string& key, const std::string& expected) const {
     const auto* skipped = std::get_if<Skipped>(&values_.at(key));
     const char* names[] = {"", "a number", "a text", "a list of numbers"};

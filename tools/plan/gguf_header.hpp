@@ -18,7 +18,6 @@ public:
 
     const std::string& path() const { return path_; }
     bool has(const std::string& key) const { return values_.count(key) != 0; }
-    bool has_prefix(const std::string& prefix) const;
 
     // Nothing where the key is missing; std::runtime_error where its value is of another type.
     std::optional<int64_t> integer(const std::string& key) const;

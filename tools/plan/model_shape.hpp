@@ -15,6 +15,14 @@ struct LayerGroup {
     int64_t q_heads = 0, kv_heads = 0;
     int64_t k_size = 0, v_size = 0; // of a head
     int64_t window = 0;             // tokens of a sliding window that bounds llama.cpp's cache; 0: none
+    bool values_in_keys = false; // latent attention: llama.cpp stores keys alone, whose first elements are the values
+};
+
+// What layers keep of a sequence beside keys and values, however long it is: of a state-space model, of linear
+// attention or of a short convolution. Winnow leaves it to llama.cpp.
+struct RecurrentState {
+    int64_t layers = 0;
+    uint64_t bytes = 0; // of one sequence
 };
 
 struct ModelShape {
@@ -22,6 +30,7 @@ struct ModelShape {
     int64_t layers = 0;
     int64_t trained_context = 0; // 0: unknown
     std::vector<LayerGroup> groups;
+    RecurrentState recurrent;
 };
 
 // Throws std::runtime_error where the metadata is missing, contradicts itself, or is of an architecture whose cache is

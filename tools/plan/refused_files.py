@@ -76,9 +76,13 @@ class Metadata(Files):
 
     def test_caches_that_are_not_known_are_refused(self):
         for architecture, changes, word in (
-                ("llama", {"head_count_kv": (ARRAY, (INT32, [3] * 29 + [0]))}, "hybrid"),
-                ("deepseek2", {"kv_lora_rank": (UINT32, 512)}, "MLA"),
-                ("jamba", {"ssm": (UINT32, 16)}, "hybrid"), ("grok", {}, "stays in place"),
+                ("llama", {"head_count_kv": (ARRAY, (INT32, [3] * 29 + [0]))}, "attention in every layer"),
+                ("jamba", {"head_count_kv": (ARRAY, (INT32, [3] * 29 + [0]))}, "ssm.inner_size"),
+                ("granitehybrid", {"head_count_kv": (UINT32, 0)}, "no layer has keys and values"),
+                ("nemotron_h", {}, "nemotron_h.feed_forward_length"),
+                ("lfm2", {"window": (UINT32, 512)}, "windows"), ("mamba", {"state": (UINT32, 16)}, "mamba"),
+                ("qwen35", {"recurrent_layers": (ARRAY, (INT32, [1] * 29))}, "29 numbers"),
+                ("qwen35", {"interval": (UINT32, 0)}, "expected 1 to"), ("grok", {}, "stays in place"),
                 ("gemma3n", {}, "stays in place"), ("nonesuch", {}, "nonesuch"),
                 ("openelm", {"head_count": (ARRAY, (INT32, [9] * 29 + [6]))}, "stays in place")):
             self.refuse(gguf_files.header(gguf_files.model(architecture, **changes)), word)

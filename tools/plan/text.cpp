@@ -114,7 +114,10 @@ std::string describe(const LayerGroup& group) {
     std::string text = std::to_string(group.layers.size()) + " layers of " + std::to_string(group.q_heads) +
                        " query heads over " + std::to_string(group.kv_heads) + " KV heads of " +
                        std::to_string(group.k_size);
-    if (group.v_size != group.k_size) text += " and " + std::to_string(group.v_size);
+    if (group.values_in_keys)
+        text += ", whose first " + std::to_string(group.v_size) + " elements are the values";
+    else if (group.v_size != group.k_size)
+        text += " and " + std::to_string(group.v_size);
     if (group.window != 0) text += " with a window of " + grouped(group.window);
     return text;
 }
@@ -127,14 +130,17 @@ ordered_json json_of(const ModelShape& shape, const PlanOptions& options) {
                           {"kv_heads", group.kv_heads},
                           {"k_size", group.k_size},
                           {"v_size", group.v_size},
-                          {"window", group.window}});
+                          {"window", group.window},
+                          {"values_in_keys", group.values_in_keys}});
     }
     return {{"file", options.model},
             {"name", shape.name},
             {"architecture", shape.architecture},
             {"layers", shape.layers},
             {"trained_context", shape.trained_context},
-            {"groups", std::move(groups)}};
+            {"groups", std::move(groups)},
+            {"recurrent_layers", shape.recurrent.layers},
+            {"recurrent_bytes", shape.recurrent.bytes}};
 }
 
 ordered_json json_of(const Loss& loss, bool is_of_this_model) {
@@ -211,6 +217,10 @@ std::string to_text(const Plan& plan) {
     const ModelShape& shape = plan.shape;
     std::string text = (shape.name.empty() ? plan.options.model : shape.name) + " (" + shape.architecture + ")";
     for (size_t i = 0; i < shape.groups.size(); ++i) text += (i == 0 ? ": " : ", ") + describe(shape.groups[i]);
+    if (shape.recurrent.layers != 0)
+        text += "\n" + std::to_string(shape.recurrent.layers) +
+                (shape.recurrent.layers == 1 ? " layer keeps" : " layers keep") + " a state of " +
+                mebibytes(shape.recurrent.bytes) + " MiB, which no configuration changes and no column counts";
     text += "\na full context of " + grouped(plan.context) + " tokens, " + grouped(plan.cells) + " cells, one sequence";
     if (shape.trained_context != 0 && plan.context > shape.trained_context)
         text += "; the model was trained on " + grouped(shape.trained_context);
