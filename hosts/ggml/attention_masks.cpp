@@ -15,12 +15,12 @@ namespace winnow::ggml {
 namespace {
 
 // llama.cpp makes the inputs of a graph one after the other in one block of memory. A copy that the scheduler makes of
-// an input for another backend lies elsewhere.
+// an input for another backend lies elsewhere, and a mask that a layer computes is not an input.
 bool is_made_after(const ggml_tensor* mask, const ggml_tensor* other) {
-    const auto is_copy = [](const ggml_tensor* tensor) {
-        return std::string_view(tensor->name).find('#') != std::string_view::npos;
+    const auto is_input = [](const ggml_tensor* tensor) {
+        return tensor->op == GGML_OP_NONE && std::string_view(tensor->name).find('#') == std::string_view::npos;
     };
-    return !is_copy(mask) && !is_copy(other) && std::greater<>()(mask, other);
+    return is_input(mask) && is_input(other) && std::greater<>()(mask, other);
 }
 
 } // namespace

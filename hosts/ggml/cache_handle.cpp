@@ -17,6 +17,17 @@ void CacheHandle::expect(int32_t status) const {
     throw std::runtime_error(reason);
 }
 
+void CacheHandle::check_rules(const std::vector<KvRule>& rules, const std::string& computed_mask) const {
+    winnow_cache_desc desc = shape_.desc();
+    desc.config = config_for(rules, desc).c_str();
+    if (computed_mask.empty()) return;
+    const CacheMeaning meaning = meaning_of(api(), context_.get(), desc);
+    if (!meaning.evicts && meaning.budget_tokens >= desc.context) return;
+    throw std::runtime_error("the mask is computed (" + computed_mask + ") and picks tokens for each query, which " +
+                             meaning.config +
+                             " may not hold; expected a configuration that holds all tokens, as winnow");
+}
+
 void CacheHandle::make(const std::vector<KvRule>& rules) {
     winnow_cache_desc desc = shape_.desc();
     pressure_ = kv_pressure();

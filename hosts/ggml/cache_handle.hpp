@@ -29,6 +29,8 @@ public:
     CacheHandle(const CacheHandle&) = delete;
     CacheHandle& operator=(const CacheHandle&) = delete;
 
+    // Throws where no rule fits, or only one that may lose what a computed mask shows, once the heads are known.
+    void check_rules(const std::vector<KvRule>& rules, const std::string& computed_mask) const;
     void make(const std::vector<KvRule>& rules);
     void destroy(); // as before make
     // All tokens are gone; configuration and pressure are as they were.

@@ -30,13 +30,6 @@ void check_mask(const ggml_tensor* node, int64_t cells) {
     }
     if (mask->ne[0] == 1 && cells > 1) // Winnow would take it for all of them
         throw std::runtime_error(with_name(node, "the mask has a single column, expected at least two"));
-    // Only a mask that the host has filled in, or a copy of such a one, tells which tokens are the first of a sequence,
-    // by how few cells these see.
-    if (const ggml_tensor* computed = source_of_mask(mask); computed->op != GGML_OP_NONE) {
-        throw std::runtime_error(with_name(node, std::string("the mask is computed (") + ggml().op_name(computed->op) +
-                                                     " " + computed->name +
-                                                     "): what one token does not see, the next may"));
-    }
 }
 
 } // namespace
@@ -98,6 +91,11 @@ void CacheShape::check_supported(const ggml_tensor* node, const winnow_sdpa_desc
                                                      " streams over keys of " + std::to_string(k->ne[3])));
     }
     check_mask(node, cells());
+}
+
+std::string CacheShape::computed_mask(const ggml_tensor* node) {
+    const ggml_tensor* source = source_of_mask(node->src[3]);
+    return source->op == GGML_OP_NONE ? "" : std::string(ggml().op_name(source->op)) + " " + source->name;
 }
 
 winnow_tensor CacheShape::rows(const ggml_tensor* root, const void* data, int64_t count) const {

@@ -38,6 +38,13 @@ public:
     // first tells the heads of all.
     void check_supported(const ggml_tensor* node, const winnow_sdpa_desc& sdpa);
 
+    // The node that computes the mask of an attention, as an index of tokens does; "" where the host fills it in.
+    static std::string computed_mask(const ggml_tensor* node);
+    // Whether there are such attentions. Their masks differ from layer to layer, and a cell that one hides may be seen by
+    // the next token.
+    bool has_computed_masks() const { return has_computed_masks_; }
+    void note_computed_masks() { has_computed_masks_ = true; }
+
     // What is told by the first attention; all 0 before it.
     int64_t q_heads() const { return desc_.q_num_heads; }
     int64_t kv_heads() const { return desc_.kv_num_heads; }
@@ -67,6 +74,7 @@ private:
     std::map<const ggml_tensor*, size_t> layer_of_;
     winnow_cache_desc desc_{};
     int64_t v_skip_ = 0;
+    bool has_computed_masks_ = false;
 };
 
 } // namespace winnow::ggml

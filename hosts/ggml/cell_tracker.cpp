@@ -221,10 +221,21 @@ CellTracker::Opening CellTracker::restore(std::span<const int32_t> cells) {
     return opening;
 }
 
+std::vector<int64_t> CellTracker::cells_behind(int64_t columns) const {
+    std::vector<int64_t> found;
+    for (int64_t cell = columns; cell < static_cast<int64_t>(cells_.size()); ++cell)
+        if (at(cell).order >= 0) found.push_back(cell);
+    return found;
+}
+
+CellTracker::Opening CellTracker::open(std::span<const int32_t> cells, int64_t columns) {
+    Opening opening = drop(cells, cells_behind(columns));
+    append(cells);
+    return opening;
+}
+
 CellTracker::Opening CellTracker::open(std::span<const int32_t> cells, const MaskSlice& mask) {
-    std::vector<int64_t> dead;
-    for (int64_t cell = mask.columns(); cell < static_cast<int64_t>(cells_.size()); ++cell)
-        if (at(cell).order >= 0) dead.push_back(cell);
+    std::vector<int64_t> dead = cells_behind(mask.columns());
     const int64_t taken_back = note_taken_back(cells, mask);
     // A batch in cells that were not in use may begin a chunk.
     const bool begins_anew = at(cells.front()).order >= 0 && find_seen(0, mask, flags_of(cells, cells_.size())) < 0;

@@ -56,6 +56,8 @@ public:
         int64_t dead_cells() const;
     };
     Opening open(std::span<const int32_t> cells, const MaskSlice& mask);
+    // The same where the mask does not tell which cells are free: its columns alone do.
+    Opening open(std::span<const int32_t> cells, int64_t columns);
     // Tokens that come without an attention.
     void append(std::span<const int32_t> cells);
     // A state that comes back, in the order of its cells: one sequence, or, where the stream was empty, any number.
@@ -92,6 +94,8 @@ private:
     int64_t columns_of(const MaskSlice& mask) const;
     int64_t find_seen(int64_t token, const MaskSlice& mask, const std::vector<bool>& is_coming) const;
     void forget(int64_t cell);
+    // The cells that tokens are in behind a mask's columns, which reach over all cells that llama.cpp uses.
+    std::vector<int64_t> cells_behind(int64_t columns) const;
     std::vector<int64_t> find_orphans(std::span<const int32_t> cells) const;
     int64_t note_taken_back(std::span<const int32_t> cells, const MaskSlice& mask);
     // What is told of the dead; where nobody is left, the stream begins anew.

@@ -88,12 +88,12 @@ void LayerSteps::drop_deferred() {
     for (Layer& layer : layers_) layer = {};
 }
 
-// Before anything changes; once for a batch, whose layers have one mask.
+// Before anything changes; once for a batch where its layers have one mask.
 void LayerSteps::expect_present(const ggml_tensor* mask, const Slice& slice) {
     const LostCells& lost = streams_.lost(slice.stream);
     if (lost.empty()) return;
     const std::optional<DeferredRows>& keys = layers_[slice.layer].k;
-    if (keys && streams_.is_checked(slice.layer, slice.stream, mask, slice.index)) return;
+    if (keys && is_mask_common() && streams_.is_checked(slice.layer, slice.stream, mask, slice.index)) return;
     std::vector<int32_t> own;
     for (int64_t i = 0; keys && i < keys->tokens(); ++i)
         if (keys->stream_of(i) == slice.stream) own.push_back(keys->cells(i, 1).front());
@@ -158,7 +158,8 @@ void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& s
     if (layers_[slice.layer].k) {
         rows = rows_of(slice.layer, slice.index * slice.tokens, slice.tokens);
         const bool begins = streams_.begins_batch(slice.layer, slice.stream);
-        if (begins || !streams_.has_mask(slice.stream)) take_mask(node->src[3], slice, rows, begins);
+        if (begins || !streams_.has_mask(slice.stream) || !is_mask_common())
+            take_mask(node->src[3], slice, rows, begins);
         step.k = &rows.k;
         step.v = &rows.v;
         step.cells = &rows.cells;

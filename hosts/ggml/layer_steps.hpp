@@ -48,6 +48,8 @@ private:
 
     bool has_deferred(size_t layer) const { return layers_[layer].k || layers_[layer].v; }
     bool is_whole(size_t layer) const; // keys are deferred, and values where there are any
+    // Whether all layers have one mask. What a layer computes is its own.
+    bool is_mask_common() const { return !shape_.has_computed_masks(); }
     void expect_present(const ggml_tensor* mask, const Slice& slice);
     bool is_aligned(size_t layer, int64_t first_stream, int64_t slices, int64_t tokens) const;
     Rows rows_of(size_t layer, int64_t first, int64_t count);

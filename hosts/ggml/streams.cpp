@@ -28,9 +28,11 @@ bool Streams::is_checked(size_t layer, int64_t stream, const ggml_tensor* mask, 
 
 CellTracker::Opening Streams::open(int64_t stream, std::span<const int32_t> cells, const ggml_tensor* mask,
                                    int64_t slice) {
-    const MaskSlice its_mask(mask, slice);
-    of(stream).lost.note_batch(cells, its_mask.columns());
-    CellTracker::Opening opening = of(stream).tracker.open(cells, its_mask);
+    const MaskSlice rows(mask, slice);
+    of(stream).lost.note_batch(cells, rows.columns());
+    CellTracker& tracker = of(stream).tracker;
+    CellTracker::Opening opening =
+        shape_.has_computed_masks() ? tracker.open(cells, rows.columns()) : tracker.open(cells, rows);
     take_mask(stream, cells, mask, slice);
     return opening;
 }

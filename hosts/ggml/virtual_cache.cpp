@@ -23,6 +23,12 @@ void VirtualCache::note_windows(const std::shared_ptr<VirtualCache>& base) {
     if (base) arrivals_.join(base->arrivals_);
 }
 
+void VirtualCache::check_rules(const ggml_tensor* node) {
+    const std::string computed = CacheShape::computed_mask(node);
+    cache_.check_rules(rules(), computed);
+    if (!computed.empty()) shape_.note_computed_masks();
+}
+
 void VirtualCache::make() {
     const std::optional<int64_t> from = decode_from();
     cache_.make(rules());

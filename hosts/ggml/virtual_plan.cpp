@@ -67,7 +67,9 @@ void VirtualBuffer::check_supported(const ggml_tensor* node) {
     SdpaNode sdpa;
     if (node->op == GGML_OP_FLASH_ATTN_EXT && has_root(root_of(node->src[1])) && !virtual_buffer_of(node->src[0]) &&
         !reads_others(node, 3) && sdpa.translate(node, nullptr)) {
-        find_cache(root_of(node->src[1]))->check_supported(node, sdpa);
+        VirtualCache& cache = *find_cache(root_of(node->src[1]));
+        cache.check_supported(node, sdpa);
+        if (is_used_) cache.check_rules(node); // before that, once the whole graph has told which cache has windows
         return;
     }
     throw std::runtime_error(misuse(node));
@@ -105,7 +107,7 @@ void VirtualBuffer::take_masks(const AttentionMasks& masks) {
                 VirtualBuffer* buffer = virtual_buffer_of(others);
                 find_cache(keys)->note_windows(buffer ? buffer->find_cache(others) : nullptr);
             }
-            find_cache(keys)->check_rules();
+            find_cache(keys)->check_rules(node);
         } catch (const std::runtime_error& error) {
             refuse(node, error.what());
         }

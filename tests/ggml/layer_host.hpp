@@ -41,14 +41,14 @@ inline nlohmann::json report() {
 // A layer's cache in a buffer of a device's, as llama.cpp makes it, and a scheduler for graphs over it.
 class Host {
 public:
-    // `name`: of the device, beside which there is ggml's CPU backend, or which is that.
-    explicit Host(const char *name = "Winnow", int layer = 0, int64_t its_cells = cells) {
+    // `name`: of the device, beside which there is ggml's CPU backend, or which is that. Graphs use the first stream.
+    explicit Host(const char *name = "Winnow", int layer = 0, int64_t its_cells = cells, int64_t streams = 1) {
         ggml_backend_dev_t device = ggml_backend_dev_by_name(name);
         expect(device != nullptr, std::string("no device ") + name);
         make_scheduler(device);
         lasting_ = ggml_init({ggml_tensor_overhead() * 8, nullptr, true});
-        k = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, its_cells, 1);
-        v = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, its_cells, 1);
+        k = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, its_cells, streams);
+        v = ggml_new_tensor_3d(lasting_, GGML_TYPE_F16, heads * size, its_cells, streams);
         ggml_format_name(k, "cache_k_l%d", layer);
         ggml_format_name(v, "cache_v_l%d", layer);
         buffer_ = ggml_backend_alloc_ctx_tensors_from_buft(lasting_, ggml_backend_dev_buffer_type(device));
@@ -76,6 +76,12 @@ public:
 
     // Stores `tokens` rows from a cell on.
     Graph begin() {
+        Graph made = prepare();
+        store(made);
+        return made;
+    }
+
+    Graph prepare() {
         if (graph_context_) ggml_free(graph_context_);
         ggml_backend_sched_reset(scheduler_);
         graph_context_ = ggml_init({ggml_tensor_overhead() * 64 + ggml_graph_overhead(), nullptr, true});
@@ -86,10 +92,14 @@ public:
         made.indices = input(ggml_new_tensor_1d(graph_context_, GGML_TYPE_I64, tokens), "indices");
         made.q = input(ggml_new_tensor_3d(graph_context_, GGML_TYPE_F32, size, tokens, heads), "q");
         made.mask = input(ggml_new_tensor_2d(graph_context_, GGML_TYPE_F16, k->ne[1], tokens), "mask");
-        for (ggml_tensor *cache : {k, v}) {
-            ggml_build_forward_expand(made.graph, ggml_set_rows(graph_context_, flat(cache), made.rows, made.indices));
-        }
         return made;
+    }
+
+    void store(Graph &graph) {
+        for (ggml_tensor *cache : {k, v}) {
+            ggml_build_forward_expand(graph.graph,
+                                      ggml_set_rows(graph.context, flat(cache), graph.rows, graph.indices));
+        }
     }
 
     ggml_tensor *view(ggml_tensor *cache) {

@@ -60,9 +60,6 @@ const std::vector<Use> &uses() {
              host.give_to_cpu(graph.attention);
          },
          "gives the node to another backend than Winnow"},
-        {"a mask that is computed",
-         [](Host &host, Graph &graph) { host.attend(graph, ggml_add(graph.context, graph.mask, graph.mask)); },
-         "the mask is computed (ADD"},
         {"half of a row's heads",
          [](Host &host, Graph &graph) {
              ggml_tensor *half = ggml_view_3d(graph.context, host.k, size, 1, cells, size * 2, heads * size * 2, 0);
@@ -74,6 +71,31 @@ const std::vector<Use> &uses() {
     };
     return all;
 }
+
+// With a configuration that may lose a token which a computed mask shows later.
+const Use computed_mask = {
+    "a mask that is computed, with a budget",
+    [](Host &host, Graph &graph) { host.attend(graph, ggml_add(graph.context, graph.mask, graph.mask)); },
+    "the mask is computed (ADD"};
+
+// WINNOW_KV of the contexts that are made meanwhile.
+class ScopedKv {
+public:
+    explicit ScopedKv(const char *config) { set(config); }
+    ~ScopedKv() { set(unlimited); }
+    ScopedKv(const ScopedKv &) = delete;
+    ScopedKv &operator=(const ScopedKv &) = delete;
+
+private:
+    static constexpr const char *unlimited = "none:k=f16,v=f16";
+    static void set(const char *config) {
+        using Set = int (*)(const char *, char *, size_t);
+        ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(ggml_backend_dev_by_name("Winnow"));
+        char message[256] = "";
+        reinterpret_cast<Set>(ggml_backend_reg_get_proc_address(reg, "winnow_ggml_set_kv"))(config, message,
+                                                                                            sizeof message);
+    }
+};
 
 // `values` that Winnow gave are those of ggml's CPU backend.
 void expect_near(const std::vector<float> &values, const std::vector<float> &wanted, const std::string &what) {
@@ -144,6 +166,41 @@ void forgets_what_was_only_asked() {
     host.decode(tokens);
 }
 
+// Stores tokens from a cell on and attends under the host's mask and another one, which hides cells from the second on.
+std::vector<float> decode_chosen(Host &host, int64_t first, int64_t hidden) {
+    Graph graph = host.prepare();
+    ggml_tensor *chosen = ggml_new_tensor_2d(graph.context, GGML_TYPE_F16, cells, tokens);
+    ggml_set_input(chosen);
+    ggml_tensor *mask = ggml_add(graph.context, graph.mask, chosen);
+    ggml_build_forward_expand(graph.graph, mask); // before the rows, so that no other backend's nodes come after them
+    host.store(graph);
+    host.attend(graph, mask);
+    host.allocate(graph);
+    std::vector<ggml_fp16_t> columns(static_cast<size_t>(cells * tokens), ggml_fp32_to_fp16(0));
+    for (int64_t token = 0; token < tokens; ++token)
+        std::fill_n(columns.begin() + token * cells + 1, hidden, ggml_fp32_to_fp16(-INFINITY));
+    ggml_backend_tensor_set(chosen, columns.data(), 0, ggml_nbytes(chosen));
+    expect(host.compute_allocated(graph, first) == GGML_STATUS_SUCCESS, "an attention failed");
+    return Host::result(graph.attention);
+}
+
+// As an index of tokens chooses: what one batch does not see, the next one does.
+void keeps_what_a_computed_mask_hides() {
+    const std::string before = said();
+    const size_t ended = layer_host::report().at("caches").size();
+    {
+        Host host("Winnow", 0, cells, 2); // where streams have one sequence each, masks tell which cells are free
+        Host plain("CPU");
+        for (const auto &[first, hidden] : {std::pair{int64_t{0}, int64_t{0}}, {tokens, tokens - 1}, {2 * tokens, 0}})
+            expect_near(decode_chosen(host, first, hidden), decode_chosen(plain, first, hidden),
+                        "tokens from cell " + std::to_string(first));
+    }
+    expect(said() == before, "a cache stayed in place:\n" + said());
+    const nlohmann::json caches = layer_host::report().at("caches");
+    expect(caches.size() == ended + 1, "there was no virtual cache");
+    expect(caches.back().at("tokens") == 3 * tokens, "tokens were freed: " + caches.back().dump());
+}
+
 // A graph stays as it was planned, whatever another scheduler plans over the same cache meanwhile.
 void keeps_graphs_apart() {
     Host host;
@@ -181,6 +238,12 @@ int main(int count, char **arguments) {
         run(std::string(use.name) + ", before a token is stored", [&] { stays_in_place(use); });
         run(std::string(use.name) + ", with tokens", [&] { fails_with_tokens(use); });
     }
+    {
+        const ScopedKv kv("window:budget=64");
+        run(std::string(computed_mask.name) + ", before a token is stored", [] { stays_in_place(computed_mask); });
+        run(std::string(computed_mask.name) + ", with tokens", [] { fails_with_tokens(computed_mask); });
+    }
+    run("a mask that is computed, without a budget", keeps_what_a_computed_mask_hides);
     run("a node that is only asked about", forgets_what_was_only_asked);
     run("graphs of two schedulers", keeps_graphs_apart);
     return failures > 0;
