@@ -63,6 +63,15 @@ bool is_claimed(const ggml_tensor* node) {
     return false;
 }
 
+// Whether rows lie in a tensor that lasts, as a cache does, and that llama.cpp gave to no other device; where it lies
+// is not known before it has memory. What a graph computes by itself stays with the backend that computed it: ggml's
+// scheduler offers each node to this device, since the memory of the two is one type (get_host_buffer_type).
+bool may_lie_here(ggml_backend_dev_t device, const ggml_tensor* rows) {
+    const ggml_tensor* root = root_of(rows);
+    while (root->op == GGML_OP_CPY) root = root_of(root->src[0]); // a cache in f32, which llama.cpp converts
+    return root->op == GGML_OP_NONE && (!root->buffer || root->buffer->buft == buffer_type(device));
+}
+
 bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
     if (is_claimed(node)) return true;
     switch (node->op) {
@@ -73,9 +82,11 @@ bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
     case GGML_OP_TRANSPOSE: return true;
     case GGML_OP_FLASH_ATTN_EXT: {
         SdpaNode sdpa;
-        return sdpa.translate(node, nullptr) && of(device).plugin.supports(sdpa.desc());
+        return may_lie_here(device, node->src[1]) && sdpa.translate(node, nullptr) &&
+               of(device).plugin.supports(sdpa.desc());
     }
     case GGML_OP_SET_ROWS: {
+        if (node->view_src && !may_lie_here(device, node->view_src)) return false;
         if (sets_no_rows(node) || can_set_host_converted(node)) return true;
         AppendNode append;
         return append.translate(node, nullptr) && of(device).plugin.supports(append.desc());
@@ -96,6 +107,10 @@ constexpr ggml_backend_device_i device_interface = [] {
     made.get_props = get_props;
     made.init_backend = init_backend;
     made.get_buffer_type = buffer_type;
+    // llama.cpp's CPU backend computes in such memory then. Where two backends compute in one type of memory, the
+    // scheduler gives a node to the first that takes it: without that an attention that follows none of Winnow's nodes,
+    // as in layers that use the keys of another, would stay with the CPU backend.
+    made.get_host_buffer_type = buffer_type;
     made.supports_op = supports_op;
     made.supports_buft = supports_buft;
     return made;

@@ -208,6 +208,7 @@ void VirtualBuffer::clear(uint8_t value) {
     poisoned_.clear();
     copied_ = {};
     fill_ = value;
+    if (roots_.empty()) open(); // llama.cpp's outputs, which it reads and writes by their address
     if (is_open_ || in_place_) fill_memory();
 }
 
