@@ -1,41 +1,38 @@
 """llama.cpp's test of its model architectures, with Winnow as the device: small random models, whose logits have to be
 those of ggml's CPU backend, and the same again after the model was saved and loaded.
 
-What it prints says for every architecture who computed the attention and where the cache was; both are asserted, so
-that an architecture that leaves Winnow without a word is found.
+What it prints says for every architecture who computed the attention and where the cache was. docs/architectures.md
+has both, and a run fails where it sees something else, so that an architecture that leaves Winnow without a word is
+found.
+
+    llama_archs_test.py --llama-cpp DIR --plugin libwinnow_ggml.so --preload libwinnow_load_backend.so --work DIR \\
+        --page docs/architectures.md --write      makes the page's lists anew, from a run in each mode
 """
 
 import os
 import re
 import subprocess
+import textwrap
+from pathlib import Path
 
 import llama_cpp
 from llama_cpp import expect
 
-TESTS, ARCHITECTURES = 133, 127  # all; of some there are two models
 SEED = 1  # of the weights and tokens, which the program draws
 LOG_LEVEL = 4  # with the plugin's lines on each context
 PACKED_ERROR = 0.1  # mean squared error of logits, relative, where keys and values are packed
-KV = {"in_place": "", "virtual": "none:k=f16,v=f16", "packed": "winnow"}
-
-# llama.cpp gives these no cache: they have a recurrent state, or see all tokens of a batch at once.
-WITHOUT_CACHE = {"dream", "llada", "llada-moe", "mamba", "mamba2", "rnd1"}
-# Caches that WINNOW_KV leaves in place, and the operations for which it does, as hosts/ggml/README.md tells.
-STAY_IN_PLACE = {
-    "deepseek32": {"FLASH_ATTN_EXT", "LIGHTNING_INDEXER"},
-    "deepseek4": {"CONCAT", "LIGHTNING_INDEXER"},
-    "dots3note": {"CONT", "FLASH_ATTN_EXT", "LIGHTNING_INDEXER"},
-    "gemma3n": {"FLASH_ATTN_EXT"},
-    "glm-dsa": {"FLASH_ATTN_EXT", "LIGHTNING_INDEXER"},
-    "glm5-next": {"FLASH_ATTN_EXT", "SET_ROWS"},
-    "grok": {"SET_ROWS"},
-    "hy_v4": {"FLASH_ATTN_EXT", "LIGHTNING_INDEXER"},
-    "minimax-m3": {"GET_ROWS"},
-    "qwen4exp": {"FLASH_ATTN_EXT", "GET_ROWS"},
-    "t5": {"CONT"},
+# What WINNOW_KV is in each mode; with a budget the logits are others, and only where the cache is counts.
+KV = {"in_place": "", "virtual": "none:k=f16,v=f16", "packed": "winnow", "budget": "winnow:budget=1/2"}
+COLUMNS = {"in_place": "without `WINNOW_KV`", "packed": "`winnow`", "budget": "`winnow:budget=1/2`"}
+BEGIN, END = "<!-- begin architectures -->\n", "<!-- end architectures -->\n"
+# Why a cache stays in place, in the words of the page: {what the log says: them}.
+REASONS = {
+    r"only flash attention": "{} uses it",
+    r"written in parts of a token's row": "{} writes parts of a row",
+    r"the mask is computed \((\w+)": "the mask of {} is computed",
+    r"another backend than Winnow": "{} is another backend's",
 }
-# The attention of these is on ggml's CPU backend whether or not there is a WINNOW_KV: all but this one's.
-ATTENTION_IN_PLACE = {"minimax-m3"}
+NONE, VIRTUAL, IN_PLACE, BY_LLAMA_CPP = "no KV cache", "virtual", "in place", "llama.cpp attends"
 
 
 class Architecture:
@@ -44,8 +41,9 @@ class Architecture:
     def __init__(self):
         self.tests = []  # (squared error, whether the model is the same after saving) of those that were not skipped
         self.attentions = 0
+        self.caches = 0  # whether there are any
         self.virtual = 0  # caches
-        self.stay = set()  # operations
+        self.stay = set()  # reasons, in the words of the page
 
     def add(self, text):
         text = re.sub(r"\x1b\[[\d;]*m", "", text)
@@ -59,30 +57,46 @@ class Architecture:
         calls = re.findall(r"winnow: (\d+) attention and \d+ append calls", text)
         self.attentions += sum(int(count) for count in calls)
         self.virtual += len(re.findall(r"winnow: \S+ and \d+ layers in all \(", text))
-        self.stay |= set(re.findall(r"stays in place.*? in spite of WINNOW_KV=\S+: .*? \(([A-Z_]+)\): ", text))
+        self.caches += len(re.findall(r"llama_kv_cache: size = ", text))
+        stays = r"stays in place.*? in spite of WINNOW_KV=\S+: .*? \(([A-Z_]+)\): (.*)"
+        for operation, said in re.findall(stays, text):
+            words = [words for pattern, words in REASONS.items() if re.search(pattern, said)]
+            expect(len(words) == 1, f"no words for a reason: {operation}: {said}")
+            self.stay.add(words[0].format(f"`{operation}`"))
+
+    def cell(self, mode):
+        """What the page says of it."""
+        if not self.caches:
+            return NONE
+        if mode == "in_place":
+            return IN_PLACE if self.attentions else BY_LLAMA_CPP
+        if not self.stay:
+            return VIRTUAL
+        return f"{'in part' if self.virtual else IN_PLACE}: {', '.join(sorted(self.stay))}"
 
 
-def run(host, options):
+def run(host, options, mode):
     """({name: Architecture}, report)"""
     arguments = ["-b", "Winnow", "-s", SEED, "-v", LOG_LEVEL]
     if options.archs:
         arguments += ["-a", f"^({'|'.join(options.archs)})$"]
     preload = ":".join(filter(None, (options.preload, os.environ.get("WINNOW_TEST_PRELOAD"))))
     with host.start("test-llama-archs", *arguments, winnow=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                    environment=llama_cpp.kv_environment(KV[options.mode]) | {"LD_PRELOAD": preload}) as process:
+                    environment=llama_cpp.kv_environment(KV[mode]) | {"LD_PRELOAD": preload}) as process:
         printed, _ = process.communicate()
     report = host.take_report()
     summary = re.search(r"Summary: .*", printed)
     ended = f"{' '.join(process.args)}\nended with status {process.returncode}"
     expect(summary, f"{ended}:\n{printed[-3000:]}")
-    print(f"{ended}, {summary[0]}", flush=True)
-    expect(process.returncode == 0 or options.mode == "packed", f"some failed:\n{failures(printed)}")
+    print(f"{mode}: {ended}, {summary[0]}", flush=True)
+    expect(process.returncode == 0 or mode in ("packed", "budget"), f"some failed:\n{failures(printed)}")
     expect(report is not None, "the plugin was not called: it wrote no report")
     found = {}
     # A line of the table begins, then comes the log of the test, then the line's end.
     for name, text in re.findall(r"^\| *([\w.-]+)\|[^|\n]*\| *(?:Dense|MoE)\|(.*?)(?=^\|(?! *[-+])|^Summary: )",
                                  printed, re.M | re.S):
         found.setdefault(name, Architecture()).add(text)
+    check(found, report, mode)
     return found, report
 
 
@@ -91,53 +105,114 @@ def failures(text):
     return "\n".join(lines) or text[-3000:]
 
 
-def expect_set(what, found, expected):
-    expect(found == expected, f"{what}: unexpected {sorted(found - expected)}, missing {sorted(expected - found)}")
+def check(found, report, mode):
+    """What holds of every architecture: the report says the same as the log, and the logits are near."""
+    virtual = sum(architecture.virtual for architecture in found.values())
+    expect(len(report["caches"]) == virtual, f"{len(report['caches'])} caches in the report, {virtual} in the log")
+    stay = any(architecture.stay for architecture in found.values())
+    expect(bool(report["in_place"]) == stay, f"the report and the log differ: {report['in_place']}")
+    expect(report["attention_calls"] == sum(architecture.attentions for architecture in found.values()) > 0,
+           f"{report['attention_calls']} attention calls in the report")
+    if mode == "in_place":
+        expect(report["sdpa_calls"] == report["attention_calls"], "the plugin and Winnow count differently")
+    tested = {name: architecture for name, architecture in found.items() if architecture.tests}
+    print(f"{sum(len(architecture.tests) for architecture in tested.values())} tests of {len(tested)} architectures")
+    for name, architecture in tested.items():
+        has_cache, is_kept = architecture.caches > 0, mode != "in_place" and not architecture.stay
+        expect(not has_cache or not is_kept or architecture.attentions, f"{name}: no attention over a virtual cache")
+        expect(has_cache or not architecture.attentions, f"{name}: attentions without a cache")
+    errors = {name: max(error for error, _ in architecture.tests) for name, architecture in tested.items()}
+    unknown = [name for name, architecture in tested.items() if any(error != error for error, _ in architecture.tests)]
+    expect(not unknown, f"logits that are not a number: {unknown}")
+    worst = max(errors, key=errors.get)
+    print(f"largest squared error of logits, relative: {errors[worst]:.2e} ({worst})")
+    expect(all(same for architecture in tested.values() for _, same in architecture.tests), "saved models differ")
+    expect(mode != "packed" or errors[worst] <= PACKED_ERROR, f"expected at most {PACKED_ERROR}")
+
+
+def list_of(names):
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def lists(cells, tests, skipped, version):
+    """The lists of the page: cells is {name: {mode: cell}}, for the modes of COLUMNS."""
+    def where(wanted):
+        return [name for name, its in cells.items() if tuple(its.values()) == wanted]
+    virtual, none = where((IN_PLACE, VIRTUAL, VIRTUAL)), where((NONE, NONE, NONE))
+    rest = sorted(set(cells) - set(virtual) - set(none))
+    paragraphs = [
+        f"With ggml {version}: {tests} models of {len(cells)} architectures.",
+        f"**The cache is virtual** ({len(virtual)}), and attended by Winnow in place without `WINNOW_KV`: "
+        f"{list_of(virtual)}.",
+        f"**There is no KV cache** ({len(none)}): {list_of(none)}.",
+        f"**Parts of the cache, or all, stay in place** ({len(rest)}):",
+        "\n".join([f"| architecture | {' | '.join(COLUMNS.values())} |", "|---" * (1 + len(COLUMNS)) + "|",
+                   *(f"| `{name}` | {' | '.join(cells[name].values())} |" for name in rest)]),
+        f"**The program makes no model** of these ({len(skipped)}): {list_of(skipped)}.",
+    ]
+    fill = textwrap.TextWrapper(120, break_on_hyphens=False, break_long_words=False).fill
+    wrapped = [text if text.startswith("|") else fill(text) for text in paragraphs]
+    return "\n" + "\n\n".join(wrapped) + "\n\n"
+
+
+def read_page(page):
+    """{name: {mode: cell}}"""
+    text = page.read_text(encoding="utf-8")
+    expect(BEGIN in text and END in text, f"{page} has no {BEGIN.strip()} and {END.strip()}")
+    text = text.split(BEGIN)[1].split(END)[0]
+    cells = {}
+    for title, wanted in (("The cache is virtual", (IN_PLACE, VIRTUAL, VIRTUAL)), ("There is no KV", (NONE,) * 3)):
+        paragraph = re.search(rf"^\*\*{title}.*?:\s(`.*?`)\.\n\n", text, re.M | re.S)
+        expect(paragraph, f"{page} does not say which: {title}")
+        for name in re.findall(r"`([^`]+)`", paragraph[1]):
+            cells[name] = dict(zip(COLUMNS, wanted))
+    for name, rest in re.findall(r"^\| `([\w.-]+)` \| (.*) \|$", text, re.M):
+        cells[name] = dict(zip(COLUMNS, rest.split(" | ")))
+    return cells
+
+
+def compare(cells, found, options):
+    """The page says of each architecture what was seen."""
+    column = "packed" if options.mode == "virtual" else options.mode
+    seen = {name: architecture.cell(options.mode) for name, architecture in found.items() if architecture.tests}
+    expect(not options.archs or set(seen) == set(options.archs), f"expected {options.archs}, found {sorted(seen)}")
+    others = [f"{name}: {cell}, and the page says {cells[name][column] if name in cells else 'nothing'}"
+              for name, cell in seen.items() if cells.get(name, {}).get(column) != cell]
+    expect(not others, f"{options.page} does not say what was seen:\n" + "\n".join(others))
+
+
+def write(host, options):
+    cells, tests = {}, 0
+    for mode in COLUMNS:
+        found, report = run(host, options, mode)
+        for name, architecture in found.items():
+            if architecture.tests:
+                cells.setdefault(name, {})[mode] = architecture.cell(mode)
+    tests = sum(len(architecture.tests) for architecture in found.values())
+    made = lists(cells, tests, [name for name in found if name not in cells], report["ggml_version"])
+    text = options.page.read_text(encoding="utf-8")
+    options.page.write_text(text.split(BEGIN)[0] + BEGIN + made + END + text.split(END)[1], encoding="utf-8")
 
 
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--preload", required=True, help="the library that loads the plugin into the program")
-    parser.add_argument("--mode", choices=KV, required=True)
+    parser.add_argument("--page", type=Path, required=True, help="docs/architectures.md")
     parser.add_argument("--archs", nargs="*", help="the architectures; by default all")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--mode", choices=KV, help="the run that is compared with the page")
+    what.add_argument("--write", action="store_true", help="make the lists of the page instead")
     options = parser.parse_args()
-    all_found, report = run(llama_cpp.Host(options), options)
-    found = {name: architecture for name, architecture in all_found.items() if architecture.tests}
-    tests = sum(len(architecture.tests) for architecture in found.values())
-    print(f"{tests} tests of {len(found)} architectures; skipped by the program: "
-          f"{' '.join(sorted(set(all_found) - set(found))) or 'none'}")
-    if options.archs:
-        expect_set("architectures", set(found), set(options.archs))
-    else:
-        expect((tests, len(found)) == (TESTS, ARCHITECTURES), f"expected {TESTS} tests of {ARCHITECTURES}")
-
-    with_cache = set(found) - WITHOUT_CACHE
-    stay = set(STAY_IN_PLACE) & with_cache
-    is_virtual = options.mode != "in_place"
-    expect_set("attention in Winnow", {name for name in found if found[name].attentions},
-               with_cache - (stay - ATTENTION_IN_PLACE))
-    expect_set("virtual caches", {name for name in found if found[name].virtual},
-               with_cache - stay if is_virtual else set())
-    expect_set("caches that stay in place", {name for name in found if found[name].stay}, stay if is_virtual else set())
-    for name in stay if is_virtual else ():
-        expect_set(f"operations of {name}", found[name].stay, STAY_IN_PLACE[name])
-    # The report says the same as the log.
-    virtual = sum(architecture.virtual for architecture in found.values())
-    expect(len(report["caches"]) == virtual, f"{len(report['caches'])} caches in the report, {virtual} in the log")
-    expect_set("operations in the report", {cache["operation"] for cache in report["in_place"]},
-               set().union(*(STAY_IN_PLACE[name] for name in stay)) if is_virtual else set())
-    expect(report["attention_calls"] == sum(architecture.attentions for architecture in found.values()) > 0,
-           f"{report['attention_calls']} attention calls in the report")
-    if not is_virtual:
-        expect(report["sdpa_calls"] == report["attention_calls"], "the plugin and Winnow count differently")
-
-    errors = {name: max(error for error, _ in architecture.tests) for name, architecture in found.items()}
-    unknown = [name for name, architecture in found.items() if any(error != error for error, _ in architecture.tests)]
-    expect(not unknown, f"logits that are not a number: {unknown}")
-    worst = max(errors, key=errors.get)
-    print(f"largest squared error of logits, relative: {errors[worst]:.2e} ({worst})")
-    expect(all(same for architecture in found.values() for _, same in architecture.tests), "saved models differ")
-    expect(options.mode != "packed" or errors[worst] <= PACKED_ERROR, f"expected at most {PACKED_ERROR}")
+    host = llama_cpp.Host(options)
+    if options.write:
+        write(host, options)
+        return
+    cells = read_page(options.page)
+    found, _ = run(host, options, options.mode)
+    compare(cells, found, options)
+    if not options.archs:
+        tested = {name for name, architecture in found.items() if architecture.tests}
+        expect(set(cells) == tested, f"the page has others: {sorted(set(cells) ^ tested)}")
 
 
 llama_cpp.main(test)
