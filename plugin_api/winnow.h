@@ -675,7 +675,8 @@ typedef struct winnow_api {
      * replaces what it holds; a file that is damaged, cut short, of another shape or not one of these is refused, and
      * the cache is as before. save writes beside the path and renames; when it fails, the old file is as it was. Both
      * return NOT_FOUND where there is no such file or folder, IO where the system fails on the file, and
-     * INVALID_ARGUMENT where the path is a folder's or what is there is no such file. */
+     * INVALID_ARGUMENT where the path is a folder's or what is there is no such file. save refuses a symbolic link, and
+     * load follows it. */
     int32_t (*cache_save)(winnow_cache *cache, const char *path);
     int32_t (*cache_load)(winnow_cache *cache, const char *path);
 

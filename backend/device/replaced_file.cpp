@@ -57,9 +57,11 @@ void remove_left(const std::string& path) {
 
 void expect_file_or_nothing(const std::string& path) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
-    throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
-                path + (S_ISDIR(status.st_mode) ? " is a folder" : " is no regular file") + ", expected a file's path");
+    if (::lstat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+    const char* const kind = S_ISDIR(status.st_mode)   ? " is a folder"
+                             : S_ISLNK(status.st_mode) ? " is a symbolic link"
+                                                       : " is no regular file";
+    throw Error(WINNOW_ERROR_INVALID_ARGUMENT, path + kind + ", expected a file's path");
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "cache_cases.hpp"
@@ -177,6 +178,27 @@ void run_of_another_cache() {
     expect_refused("fewer sequences", [](CacheSetup& s) { s.sequences = 1; });
 }
 
+// save takes no link's place, whatever it points to; load reads what it points to.
+void run_links() {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("cache"), link = folder.file("link"), dangling = folder.file("dangling");
+    std::filesystem::create_symlink(path, link);
+    std::filesystem::create_symlink(folder.file("absent"), dangling);
+    CacheHost cache(subject(), {});
+    ASSERT_EQ(save(cache, path), WINNOW_OK) << cache.message();
+    const std::vector<char> before = read(path);
+    for (const std::string& each : {link, dangling}) {
+        EXPECT_EQ(save(cache, each), WINNOW_ERROR_INVALID_ARGUMENT);
+        EXPECT_NE(cache.message().find(each + " is a symbolic link, expected a file's path"), std::string::npos)
+            << cache.message();
+        EXPECT_TRUE(std::filesystem::is_symlink(each));
+    }
+    EXPECT_TRUE(read(path) == before);
+    EXPECT_EQ(folder.names().size(), 3u) << "a file was left";
+    EXPECT_EQ(load(cache, link), WINNOW_OK) << cache.message();
+    EXPECT_EQ(load(cache, dangling), WINNOW_ERROR_NOT_FOUND);
+}
+
 // The oracle goes on with a loaded cache: also after edits, in the middle of the residual window.
 void run_after_edits(const CacheSetup& setup) {
     const TemporaryFolder folder;
@@ -218,6 +240,7 @@ void register_cache_files() {
         if (at % 3 == 0)
             register_cache_test("file", "edits_" + each.name, __FILE__, __LINE__, [=] { run_after_edits(setup); });
     }
+    register_cache_test("file", "links", __FILE__, __LINE__, [] { run_links(); });
     register_cache_test("file", "of_another_cache", __FILE__, __LINE__, [] { run_of_another_cache(); });
 }
 

@@ -54,6 +54,16 @@ TEST_F(opencl_program_cache, returns_what_was_stored) {
     EXPECT_EQ(cache.load(key_), other);
 }
 
+TEST_F(opencl_program_cache, a_symbolic_link_is_read_and_not_replaced) {
+    const ProgramCache cache(directory_), elsewhere(directory_ / "elsewhere");
+    const auto binary = bytes(100, 1);
+    ASSERT_EQ(elsewhere.store(key_, binary), "");
+    fs::create_symlink(directory_ / "elsewhere" / key_.file_name(), entry());
+    EXPECT_NE(cache.store(key_, bytes(100, 2)).find(" is a symbolic link"), std::string::npos);
+    EXPECT_TRUE(fs::is_symlink(entry()));
+    EXPECT_EQ(cache.load(key_), binary);
+}
+
 TEST_F(opencl_program_cache, what_was_not_used_for_longest_makes_room) {
     constexpr size_t size = 10'000; // and some bytes of header and key
     const ProgramCache cache(directory_, 10 * size);
