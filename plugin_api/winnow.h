@@ -721,13 +721,17 @@ typedef struct winnow_api {
     /* Exact rows, for states that lose nothing. k and v are F16 or BF16, their elements one after the other
      * (stride[3] is 2), and what is in them is the cache's own (docs/cache.md): rows of values where a head's row is
      * dense, else records, which begin with a NaN. Both wait until the work is done.
-     * export_rows: k, v or both.
+     * export_rows: k, v or both. The rows say which heads hold each token, and bring its row bit for bit and its
+     * importance; or the call returns UNSUPPORTED, and has written nothing. That is so where elements of this type do
+     * not hold a row that the cache keeps in F32, in the other 16-bit type, or less a mean; where values are not those
+     * elements of the keys that has_v_in_k names; where a row begins with NaN; and where importance, packed bytes or a
+     * mean find no room. cache_read gives such rows, rounded and without importance.
      * import_rows: appends tokens from k and v that export_rows gave, for all of its tokens or some, in the same order.
      * If all that a sequence's layer had comes into one that is empty, of a cache of the same configuration and shape,
-     * then the layer is as it was: the same bytes in the same slots, importance, and what comes next. Else every head
-     * gets its tokens as in restore, packed rows of the packed segment's format bit for bit, and the importance. Rows
-     * that cache_read gave are taken, too. Refused where a record is damaged or of another version. tokens: as in
-     * restore.
+     * then the layer is as it was: the same bytes in the same slots, importance, and what comes next, unless the tokens
+     * were too few to have room for all of that (docs/cache.md). Else every head gets its tokens as in restore, packed
+     * rows of the packed segment's format bit for bit, and the importance. Rows that cache_read gave are taken, too.
+     * Refused where a record is damaged or of another version. tokens: as in restore.
      */
     int32_t (*cache_export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*cache_import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);

@@ -1,6 +1,8 @@
 // Exports rows: plain ones as read has them; in the place of packed ones, and of those that heads evicted, records. The
 // ledger goes into the rooms of the keys' records, in the order of the tokens, and into those of values that are
-// exported alone; where they have too little, plain rows are squeezed, from the first on.
+// exported alone; where they have too little, plain rows are squeezed, from the first on. Where all of them have too
+// little, each row takes its own importance. What then still has no place is refused, and the host's memory is as
+// before.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -27,17 +29,20 @@ public:
 
     void run() {
         const Fetched fetched(cache_, layer_);
-        read(cache_, args_);
-        if (!layer_.state) return; // the layer holds nothing
-        if (!args_.k) {
-            // Rows that are less their means are of no use without a ledger, which the keys carry.
-            if (!layer_.has_means || keys_carry_ledger()) write_values();
-            return;
+        CacheRows rows = args_;
+        std::optional<ExactRows> keys, values;
+        if (args_.k) rows.k = keys.emplace(args_.k, "k").tensor();
+        if (args_.v) rows.v = values.emplace(args_.v, "v").tensor();
+        read(cache_, rows);
+        if (layer_.state) { // else the layer holds nothing
+            if (keys) expect_exact(*keys, true);
+            if (values) expect_exact(*values, false);
+            if (keys) write_keys(*keys);
+            if (!keys && layer_.has_means) expect_means_in_keys();
+            if (values) write_values(*values);
         }
-        ExactRows keys(args_.k, "k");
-        const bool has_ledger = write_keys(keys);
-        keys.store();
-        if (args_.v && (has_ledger || !layer_.has_means)) write_values();
+        for (const std::optional<ExactRows>* each : {&keys, &values})
+            if (*each) (*each)->store();
     }
 
 private:
@@ -59,7 +64,79 @@ private:
         return std::span(slots_[which]).subspan(at(head, 0), token_ids_.size());
     }
 
-    bool keys_carry_ledger() {
+    [[noreturn]] void refuse_row(const char* name, int64_t head, int64_t token, const std::string& why) const {
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    std::string(name) + " of token " + std::to_string(token_ids_[static_cast<size_t>(token)]) +
+                        " in head " + std::to_string(head) + " of layer " + std::to_string(args_.layer) + ": " + why +
+                        "; no exact rows, but cache_read gives rounded ones without importance");
+    }
+
+    // Whether rows of a head in one segment become records with the bytes of packed rows.
+    bool has_packed_bytes(size_t which, int64_t head, bool are_keys) const {
+        const RowFormats& its = geometry_.formats_of_head(args_.layer, parts_[which], head);
+        return is_packed(are_keys ? its.k : its.v) && (!are_keys || !args_.has_v_in_k || is_packed(its.v));
+    }
+
+    // The segment of a row that stays plain; none where there is no row, or packed bytes.
+    std::optional<size_t> plain_segment(int64_t head, int64_t token, bool are_keys) const {
+        const std::optional<size_t> which = segment_of(head, token);
+        return which && !has_packed_bytes(*which, head, are_keys) ? which : std::nullopt;
+    }
+
+    void expect_exact(ExactRows& rows, bool are_keys) {
+        for (int64_t head = 0; are_keys && head < shape_.kv_heads; ++head)
+            for (int64_t token = 0; token < count(); ++token)
+                if (plain_segment(head, token, true) && rows.is_nan(head, token))
+                    refuse_row("k", head, token, "it begins with NaN, as rows of tokens do that a head does not hold");
+        expect_same(rows, are_keys, are_keys);
+        if (!are_keys || !args_.has_v_in_k) return;
+        ExactRows values = rows.part(args_.v_first, shape_.v_head_size);
+        expect_same(values, true, false);
+    }
+
+    // Refuses plain rows that elements of the host's type do not hold. in_k: they are rows of the host's keys.
+    void expect_same(ExactRows& rows, bool in_k, bool are_keys) {
+        const auto may_lose = [&](int64_t head, int64_t token) {
+            const std::optional<size_t> which = plain_segment(head, token, in_k);
+            if (!which) return false;
+            const RowFormats& its = geometry_.formats_of_head(args_.layer, parts_[*which], head);
+            return in_k != are_keys || (are_keys ? its.k : its.v) != rows.type() ||
+                   (layer_.has_means && parts_[*which] != Part::dense);
+        };
+        std::vector<std::pair<int64_t, int64_t>> doubtful;
+        for (int64_t head = 0; head < shape_.kv_heads; ++head)
+            for (int64_t token = 0; token < count(); ++token)
+                if (may_lose(head, token)) doubtful.emplace_back(head, token);
+        if (doubtful.empty()) return;
+        std::vector<float> stored(static_cast<size_t>(shape_.kv_heads * count() * rows.size())), given = stored;
+        const auto over = [&](std::vector<float>& values) {
+            return tensor_over(Type::f32, values, shape_.kv_heads, count(), rows.size());
+        };
+        CacheRows wanted = args_;
+        wanted.k = are_keys ? over(stored) : Tensor();
+        wanted.v = are_keys ? Tensor() : over(stored);
+        read(cache_, wanted);
+        finishing(cache_.device, [&] {
+            cache_.device.launch(KvDequantize{.src = rows.tensor(), .dst = over(given), .row_indices = {}}, false);
+        });
+        const auto size = static_cast<size_t>(rows.size());
+        const auto is_same = [](float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b); };
+        for (const auto& [head, token] : doubtful) {
+            const auto from = static_cast<std::ptrdiff_t>(at(head, token) * size);
+            if (std::equal(stored.begin() + from, stored.begin() + from + rows.size(), given.begin() + from, is_same))
+                continue;
+            if (in_k != are_keys)
+                refuse_row("k", head, token,
+                           "its value is not its elements from " + std::to_string(args_.v_first) + " on");
+            const RowFormats& its = geometry_.formats_of_head(args_.layer, parts_[*segment_of(head, token)], head);
+            refuse_row(in_k ? "k" : "v", head, token,
+                       std::string(type_name(rows.type())) + " does not hold the row, which is stored in " +
+                           type_name(are_keys ? its.k : its.v) + (layer_.has_means ? " and may be less a mean" : ""));
+        }
+    }
+
+    // Values that are less their means are of no use without a ledger, which the keys of such a layer carry.
+    void expect_means_in_keys() {
         std::vector<std::byte> bytes(static_cast<size_t>(shape_.kv_heads * count() * 2 * shape_.head_size));
         CacheRows keys = args_;
         keys.v = {};
@@ -72,38 +149,28 @@ private:
         keys.k.offset = 0;
         read(cache_, keys);
         ExactRows rows(keys.k, "k");
-        return write_keys(rows);
+        write_keys(rows);
     }
 
-    // Whether they carry a ledger.
-    bool write_keys(ExactRows& rows) {
-        std::optional<ExactRows> plain;
-        if (layer_.has_means) plain = rows;
+    void write_keys(ExactRows& rows) {
         mark_packed(rows, true);
         for (int64_t token = 0; token < count(); ++token)
             for (int64_t head = 0; head < shape_.kv_heads; ++head)
                 if (!is_resident(head, token) && is_known(token))
                     room(head, token) = write_evicted(rows.row(head, token));
-        const bool is_told = is_told_by_rows(rows);
-        if (is_told) weigh(rows);
-        const bool has_ledger = !is_told && carry_ledger(rows);
-        if (has_ledger || !plain)
-            seal_all(rows);
-        else
-            rows = *plain;
-        return has_ledger;
+        const bool has_ledger = !is_told_by_rows(rows) && carry_ledger(rows);
+        if (!has_ledger) weigh(rows);
+        seal_all(rows);
     }
 
-    void write_values() {
-        ExactRows rows(args_.v, "v");
+    void write_values(ExactRows& rows) {
         mark_packed(rows, false);
         // Keys that were exported before, in parts of which some had too little room, may have no ledger of all tokens.
         if (!args_.k && !layer_.has_means && !is_told_by_rows(rows)) carry_ledger(rows);
         seal_all(rows);
-        rows.store();
     }
 
-    // Makes records of the rows of packed segments, where these have room for them.
+    // Makes records of the rows of packed segments.
     void mark_packed(ExactRows& rows, bool are_keys) {
         rooms_.assign(static_cast<size_t>(shape_.kv_heads * count()), {});
         for (size_t which = 0; which < parts_.size(); ++which)
@@ -114,10 +181,10 @@ private:
         const Part part = parts_[which];
         const bool has_values = are_keys && args_.has_v_in_k;
         for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+            if (!has_packed_bytes(which, head, are_keys)) continue;
             const Segment segment = layer_.segment(geometry_, part, {head, 1});
             const Tensor &side = are_keys ? segment.k : segment.v, &v = segment.v;
             const Type type = side.type, v_type = v.type;
-            if (!is_packed(type) || (has_values && !is_packed(v_type))) continue;
             SlotBytes bytes(side.buffer, side.offset, row_bytes(type, rows.size())),
                 values(v.buffer, v.offset, row_bytes(v_type, shape_.v_head_size));
             bytes.read(slots_in(which, head));
@@ -126,8 +193,13 @@ private:
                 const int32_t slot = slots_[which][at(head, token)];
                 if (slot < 0) continue;
                 PackedRow record{.type = type, .has_mean = layer_.has_means, .bytes = bytes.at(slot)};
-                if (has_values) record.v_type = v_type, record.v_bytes = values.at(slot);
+                if (has_values)
+                    record.v_type = v_type, record.v_bytes = values.at(slot), record.v_first = args_.v_first;
                 room(head, token) = write_packed(rows.row(head, token), record);
+                if (room(head, token).data() == nullptr)
+                    refuse_row(are_keys ? "k" : "v", head, token,
+                               "its packed row of " + std::to_string(record.bytes.size() + record.v_bytes.size()) +
+                                   " bytes has no place in the " + std::to_string(2 * rows.size()) + " of a row");
             }
         }
     }
@@ -151,9 +223,6 @@ private:
         if (carry(rows, ledger)) return true;
         ledger.output_sum.clear();
         ledger.facts.outputs = 0;
-        if (carry(rows, ledger)) return true;
-        if (ledger.importance.empty()) return false;
-        ledger.importance.clear();
         return carry(rows, ledger);
     }
 
@@ -203,7 +272,12 @@ private:
         return true;
     }
 
+    // For rows without a ledger.
     void weigh(ExactRows& rows) {
+        for (int64_t head = 0; layer_.has_means && head < shape_.kv_heads; ++head)
+            for (int64_t token = 0; token < count(); ++token)
+                if (is_resident(head, token) && !is_dense(head, token))
+                    refuse_row("k", head, token, "it is stored less a mean, which has no place in so few rows");
         if (!geometry_.keeps_importance()) return;
         for (int64_t head = 0; head < shape_.kv_heads; ++head) {
             const std::vector<float> importance = importance_of(head);
@@ -211,8 +285,15 @@ private:
             for (int64_t token = 0; token < count(); ++token) {
                 if (!is_resident(head, token)) continue;
                 const float its = importance[resident++];
-                if (!rows.is_nan(head, token))
-                    room(head, token) = write_with_importance(rows.row(head, token), rows.type(), its);
+                const std::span<std::byte> row = rows.row(head, token);
+                std::span<std::byte>& its_room = room(head, token);
+                bool has_room = its == 0; // as without one
+                if (!has_room && its_room.data() != nullptr) has_room = add_importance(row, its_room, its);
+                if (!has_room && its_room.data() == nullptr) {
+                    its_room = write_with_importance(row, rows.type(), its);
+                    has_room = its_room.data() != nullptr;
+                }
+                if (!has_room) refuse_row("k", head, token, "its importance has no place beside the row");
             }
         }
     }
@@ -224,7 +305,7 @@ private:
         std::vector<std::pair<int64_t, int64_t>> squeezed;
         for (int64_t token = 0; token < count(); ++token)
             for (int64_t head = 0; head < shape_.kv_heads && has < needed; ++head) {
-                if (room(head, token).data() != nullptr || !is_resident_plain(head, token, rows)) continue;
+                if (room(head, token).data() != nullptr || !is_resident(head, token)) continue;
                 const size_t more = room_of_squeezed(rows.row(head, token), rows.type());
                 if (more == 0) continue;
                 has += more;
@@ -234,10 +315,6 @@ private:
         for (const auto& [head, token] : squeezed)
             room(head, token) = write_squeezed(rows.row(head, token), rows.type());
         return true;
-    }
-
-    bool is_resident_plain(int64_t head, int64_t token, ExactRows& rows) const {
-        return is_resident(head, token) && !rows.is_nan(head, token);
     }
 
     Ledger make_ledger() {

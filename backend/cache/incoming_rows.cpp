@@ -28,11 +28,11 @@ IncomingRows::IncomingRows(CacheState& cache, const CacheRows& args)
         side->is_resident.assign(static_cast<size_t>(heads_ * count_), false);
         side->place.assign(static_cast<size_t>(heads_ * count_), -1);
     }
-    parse(k_, keys);
+    parse(k_, keys, args.v_first);
     ExactRows values = has_v_in_k_ ? keys.part(args.v_first, v_.size) : ExactRows(args.v, "v");
     if (!has_v_in_k_) {
         if (!ledger_) rooms_.clear(); // parts of the keys may have one each, and others none
-        parse(v_, values);
+        parse(v_, values, 0);
     }
     check_means();
     convert(k_, keys, ledger_ ? ledger_->k_mean : std::vector<float>());
@@ -40,14 +40,14 @@ IncomingRows::IncomingRows(CacheState& cache, const CacheRows& args)
     if (ledger_) weigh(*ledger_);
 }
 
-void IncomingRows::parse(Side& side, ExactRows& rows) {
+void IncomingRows::parse(Side& side, ExactRows& rows, int64_t v_first) {
     const bool are_keys = &side == &k_;
     for (int64_t token = 0; token < count_; ++token)
         for (int64_t head = 0; head < heads_; ++head) {
             const size_t row = at(head, token);
             const std::span<std::byte> bytes = rows.row(head, token);
             try {
-                RowRecord record = read_record(bytes, side.size, are_keys && has_v_in_k_ ? v_.size : 0);
+                RowRecord record = read_record(bytes, side.size, are_keys && has_v_in_k_ ? v_.size : 0, v_first);
                 side.is_resident[row] = record.kind != RowRecord::Kind::evicted &&
                                         (record.kind != RowRecord::Kind::plain || !rows.is_nan(head, token));
                 std::vector<std::byte> plain;

@@ -48,7 +48,7 @@ private:
     };
 
     size_t at(int64_t head, int64_t token) const { return static_cast<size_t>(head * count_ + token); }
-    void parse(Side& side, ExactRows& rows);
+    void parse(Side& side, ExactRows& rows, int64_t v_first);
     void add_packed(Side& side, size_t row, Type type, bool has_mean, std::span<const std::byte> bytes) const;
     void collect(int64_t token, std::span<const std::byte> room);
     void join_ledgers();

@@ -3,8 +3,9 @@
 //
 //   u16 marker | u8 version | u8 kind | u16 check | payload | room
 //
-// A record has the bytes of a packed row, or no row, or the elements of a plain one in fewer bits, with its importance
-// or without. Its room carries a part of the ledger (ledger.hpp). Numbers are in the machine's order of bytes.
+// A record has the bytes of a packed row, or no row, or the elements of a plain one in fewer bits, with the row's
+// importance or without. Its room carries a part of the ledger (ledger.hpp). Numbers are in the machine's order of
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +22,17 @@ inline constexpr uint8_t row_version = 1;
 
 struct RowRecord {
     enum class Kind : uint8_t {
-        plain = 0,    // no record
-        evicted = 1,  // the token is not resident in the head
-        packed = 2,   // u16 format, u16 format of the values or 0, u16 flags; a packed row, and one of values
-        squeezed = 3, // u8 exponent, and bits: the elements of a plain row
-        squeezed_wide = 4,
-        with_importance = 5, // f32 importance, and what a squeezed row has
-        with_importance_wide = 6,
+        plain = 0,   // no record
+        evicted = 1, // the token is not resident in the head
+        packed = 2,  // u16 format, u16 format of the values or 0, u16 flags; a packed row, one of values, importance
+        // From here to the last: [f32 importance,] u8 exponent, and bits: the elements of a plain row.
+        squeezed = 3,
+        last = 10,
     };
     Kind kind = Kind::plain;
     Type type = Type::none, v_type = Type::none;
     bool has_mean = false;           // the packed rows are less the head's means
-    std::optional<float> importance; // of a row with importance
+    std::optional<float> importance; // where the record has one
     std::span<const std::byte> payload, v_payload, room;
 };
 
@@ -41,12 +41,15 @@ struct PackedRow {
     Type type = Type::none, v_type = Type::none;
     bool has_mean = false;
     std::span<const std::byte> bytes{}, v_bytes{};
+    int64_t v_first = 0; // the element of the key that values begin with; where they have its bytes, they take no place
 };
 
 // Each makes a record of a row and returns its room, zeroed; `seal` completes it once the room is filled. Without a
 // place for the payload the row stays, and the room has no data.
 std::span<std::byte> write_evicted(std::span<std::byte> row);
 std::span<std::byte> write_packed(std::span<std::byte> row, const PackedRow& packed);
+// Takes the room of a packed row's record for its importance; false, and nothing is done, where that is too small.
+bool add_importance(std::span<std::byte> row, std::span<std::byte>& room, float importance);
 // type: F16 or BF16. `room_of_squeezed`: how many bytes that would leave, 0 where nothing is saved; an importance takes
 // four of them, and leaves no room.
 std::span<std::byte> write_squeezed(std::span<std::byte> row, Type type);
@@ -57,8 +60,8 @@ void seal(std::span<std::byte> row);
 void keep_plain(std::span<std::byte> row);
 
 // Throws Error, in words, where a record is damaged or none of this version. Packed rows have `elements` elements,
-// those of values in their place v_elements.
-RowRecord read_record(std::span<const std::byte> row, int64_t elements, int64_t v_elements);
+// those of values in their place v_elements, from v_first on.
+RowRecord read_record(std::span<const std::byte> row, int64_t elements, int64_t v_elements, int64_t v_first = 0);
 bool is_squeezed(RowRecord::Kind kind); // with importance, too
 // Makes the plain row of a squeezed one; its room, which one with importance does not have.
 std::span<const std::byte> unsqueeze(const RowRecord& record, Type type, std::span<std::byte> row);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "ggml_api.hpp"
 #include "tensors.hpp"
 
 namespace winnow::ggml {
@@ -24,7 +25,16 @@ winnow_cache_rows_desc exact_rows_desc(const CacheShape& shape, size_t layer, in
     return desc;
 }
 
-// Fills rows of a root, those of a stream's cells in these ranges.
+// Once in a process: a state has many rows.
+void warn_of_rounding(const CacheHandle& cache) {
+    static std::once_flag once;
+    std::call_once(once, [&] {
+        log_line(GGML_LOG_LEVEL_WARN, "%s: a state is rounded, and its importance is lost: %s", cache.shape().name(),
+                 cache.context().message());
+    });
+}
+
+// Fills rows of a root, those of a stream's cells in these ranges. Rows that cannot be exact are rounded.
 void export_rows(const CacheHandle& cache, const ggml_tensor* root, int64_t stream,
                  const std::vector<CellRange>& ranges, std::vector<char>& rows) {
     const CacheShape& shape = cache.shape();
@@ -35,7 +45,11 @@ void export_rows(const CacheHandle& cache, const ggml_tensor* root, int64_t stre
                         to = shape.rows(root, rows.data(), static_cast<int64_t>(cells.size()));
     winnow_cache_rows_desc desc = exact_rows_desc(shape, shape.layer_of(root), stream, tokens);
     (shape.is_keys(root) ? desc.k : desc.v) = &to;
-    cache.expect(cache.api().cache_export_rows(cache.get(), &desc));
+    const int32_t status = cache.api().cache_export_rows(cache.get(), &desc);
+    if (status != WINNOW_ERROR_UNSUPPORTED) return cache.expect(status);
+    warn_of_rounding(cache);
+    desc.has_v_in_k = desc.v_first = 0;
+    cache.expect(cache.api().cache_read(cache.get(), &desc));
 }
 
 } // namespace

@@ -19,7 +19,8 @@ std::vector<char> empty_rows(const ggml_tensor* root, int64_t count);
 // exported at once, so that they have one ledger, even where a range has too little room for one.
 class StateReader {
 public:
-    // Fills rows of a root, those of a stream's cells from `first` on. Throws std::runtime_error.
+    // Fills rows of a root, those of a stream's cells from `first` on. Rows that cannot be exact are
+    // rounded, with a warning. Throws std::runtime_error.
     void read(const CacheHandle& cache, const ggml_tensor* root, int64_t stream, int64_t first,
               std::vector<char>& rows);
     // What is read from now on is another state.

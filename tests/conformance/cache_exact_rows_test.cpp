@@ -381,6 +381,22 @@ void run_conversion(const CacheSetup& setup, CacheSetup other) {
     }
 }
 
+// Rows that the host's type does not hold are refused, and nothing is written.
+void run_rounded(uint32_t stored, uint32_t type) {
+    CacheSetup setup;
+    setup.k_type = setup.v_type = stored;
+    std::mt19937_64 engine(1);
+    CacheHost cache(subject(), setup);
+    ASSERT_NO_FATAL_FAILURE(feed({&cache}, engine, 40));
+    const std::string before = cache.portrait();
+    TokenRows rows = make_token_rows(setup, 0, 0, token_ids_to(40), type);
+    const std::vector<std::byte> k = bytes_of(rows.k), v = bytes_of(rows.v);
+    EXPECT_EQ(run(cache, cache.api().cache_export_rows, rows), WINNOW_ERROR_UNSUPPORTED);
+    EXPECT_NE(cache.message().find("does not hold the row"), std::string::npos) << cache.message();
+    EXPECT_TRUE(bytes_of(rows.k) == k && bytes_of(rows.v) == v) << "something was written";
+    EXPECT_EQ(cache.portrait(), before);
+}
+
 void run_refused() {
     CacheSetup setup;
     std::mt19937_64 engine(1);
@@ -438,6 +454,11 @@ void register_cache_exact_rows() {
     other.k_type = other.v_type = WINNOW_TYPE_Q8_0;
     register_cache_test(suite, "conversion", __FILE__, __LINE__, [=] { run_conversion(packed, other); });
     register_cache_test(suite, "refused", __FILE__, __LINE__, [] { run_refused(); });
+    for (const auto& [name, stored, type] : {std::tuple{"rounded_f32", WINNOW_TYPE_F32, WINNOW_TYPE_F16},
+                                             {"rounded_f16", WINNOW_TYPE_Q8_0, WINNOW_TYPE_BF16},
+                                             {"rounded_bf16", WINNOW_TYPE_BF16, WINNOW_TYPE_F16}})
+        register_cache_test(suite, name, __FILE__, __LINE__,
+                            [stored = stored, type = type] { run_rounded(stored, type); });
 }
 
 } // namespace winnow::conformance

@@ -19,14 +19,14 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// Rows of every kind of 16-bit elements: usual numbers, few exponents, all bits.
+// Rows of every kind of 16-bit elements: usual numbers, few exponents, all bits, many zeros.
 Bytes draw_row(std::mt19937_64& engine, Type type, size_t elements) {
     std::normal_distribution<float> draw;
-    const uint64_t kind = engine() % 3;
+    const uint64_t kind = engine() % 4;
     Bytes row(2 * elements);
     for (size_t i = 0; i < elements; ++i) {
         auto element = static_cast<uint16_t>(engine());
-        if (kind == 0) { // a float's upper bits are a bf16; as f16 they are spread likewise
+        if (kind == 0 || kind == 3) { // a float's upper bits are a bf16; as f16 they are spread likewise
             const float number = draw(engine);
             uint32_t bits = 0;
             std::memcpy(&bits, &number, sizeof bits);
@@ -34,6 +34,7 @@ Bytes draw_row(std::mt19937_64& engine, Type type, size_t elements) {
             if (type == Type::f16) element = static_cast<uint16_t>((element & 0x83ffU) | (14 - engine() % 4) << 10U);
         }
         if (kind == 1) element = static_cast<uint16_t>(element & 0x83ffU);
+        if (kind == 3 && engine() % 5 < 2) element = 0;
         std::memcpy(&row[2 * i], &element, 2);
     }
     return row;
@@ -105,6 +106,43 @@ TEST(cache_row_record, rows_with_importance_come_back) {
     EXPECT_GT(written, 500);
 }
 
+Bytes draw_bytes(std::mt19937_64& engine, uint64_t size) {
+    Bytes bytes(size);
+    for (std::byte& each : bytes) each = static_cast<std::byte>(engine());
+    return bytes;
+}
+
+TEST(cache_row_record, a_packed_row_may_have_its_importance) {
+    std::mt19937_64 engine(8);
+    const Bytes packed = draw_bytes(engine, row_bytes(Type::q8_0, 64));
+    Bytes row(128), too_small(12 + packed.size() + 3);
+    std::span<std::byte> room = write_packed(row, {.type = Type::q8_0, .bytes = packed});
+    ASSERT_TRUE(add_importance(row, room, 2.5F));
+    EXPECT_EQ(room.size(), row.size() - 12 - packed.size() - 4);
+    seal(row);
+    const RowRecord record = read_record(row, 64, 0);
+    EXPECT_EQ(record.importance, 2.5F);
+    EXPECT_TRUE(std::equal(packed.begin(), packed.end(), record.payload.begin(), record.payload.end()));
+    EXPECT_EQ(record.room.size(), room.size());
+    room = write_packed(too_small, {.type = Type::q8_0, .bytes = packed});
+    EXPECT_FALSE(add_importance(too_small, room, 2.5F));
+}
+
+TEST(cache_row_record, values_that_are_a_part_of_their_key_take_no_place) {
+    std::mt19937_64 engine(9);
+    const Bytes key = draw_bytes(engine, row_bytes(Type::q8_0, 96));
+    Bytes values(key.end() - static_cast<std::ptrdiff_t>(row_bytes(Type::q8_0, 32)), key.end());
+    PackedRow packed{.type = Type::q8_0, .v_type = Type::q8_0, .bytes = key, .v_bytes = values, .v_first = 64};
+    Bytes row(12 + key.size());
+    ASSERT_NE(write_packed(row, packed).data(), nullptr);
+    seal(row);
+    const RowRecord record = read_record(row, 96, 32, 64);
+    EXPECT_EQ(record.v_type, Type::q8_0);
+    EXPECT_TRUE(std::equal(values.begin(), values.end(), record.v_payload.begin(), record.v_payload.end()));
+    values.back() ^= std::byte{1};
+    EXPECT_EQ(write_packed(row, packed).data(), nullptr);
+}
+
 TEST(cache_row_record, forged_records_are_refused_or_read) {
     std::mt19937_64 engine(5);
     int refused = 0;
@@ -114,7 +152,7 @@ TEST(cache_row_record, forged_records_are_refused_or_read) {
         if (row.size() < 6) continue;
         std::memcpy(row.data(), &row_marker, 2);
         row[2] = std::byte{row_version};
-        row[3] = static_cast<std::byte>(engine() % 8);
+        row[3] = static_cast<std::byte>(engine() % 12);
         if (row.size() > 8 && engine() % 2 == 0) row[6] = std::byte{16}, row[7] = std::byte{0};
         seal(row);
         try {
