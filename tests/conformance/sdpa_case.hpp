@@ -42,6 +42,7 @@ enum class MaskContent {
     minus_infinity,  // numbers, and -inf for a third of the keys
     huge_finite,     // -1e30 (f16: -65504) for half of the keys
     all_huge_finite, // -1e30 (f16: -65504) for every key
+    far_down,        // numbers around -2.5e5 (f16: -6e4), and -inf for a third of the keys
     some_rows,       // every second row hides everything
     everything,      // every row hides everything
     not_a_number,    // numbers, and NaN in the first row's last element

@@ -25,6 +25,7 @@ public:
         table.logits();
         table.contents();
         table.many_rows();
+        table.reported();
         return std::move(table.rows_);
     }
 
@@ -393,6 +394,63 @@ private:
                     c.row_stats = true;
                     c.scores_mode = WINNOW_SCORES_PROBS;
                 });
+    }
+
+    // Where fused kernels of other projects went wrong, by their users' reports.
+    void reported() {
+        for (int64_t q_len : {1, 9})
+            add("bf16_kv_len_133120_q_len_" + number(q_len), [&](SdpaCase& c) {
+                c.q_heads = 2;
+                c.kv_heads = 1;
+                c.k_type = c.v_type = WINNOW_TYPE_BF16;
+                c.kv_len = 133120;
+                c.q_len = q_len;
+                c.row_stats = true;
+            });
+        for (uint32_t type : {WINNOW_TYPE_F32, WINNOW_TYPE_F16})
+            for (int64_t q_len : {1, 18})
+                for (Sink sink : {Sink::none, Sink::random, Sink::minus_infinity})
+                    add(std::string("logits_far_down_") + (type == WINNOW_TYPE_F32 ? "f32" : "f16") + "_sink_" +
+                            number(static_cast<int64_t>(sink)) + "_q_len_" + number(q_len),
+                        [&](SdpaCase& c) {
+                            c.mask_shape = MaskShape::shared;
+                            c.mask_type = type;
+                            c.mask_content = MaskContent::far_down;
+                            c.sink = sink;
+                            c.q_len = q_len;
+                            c.kv_len = 300;
+                            c.row_stats = true;
+                            c.scores_mode = WINNOW_SCORES_PROBS;
+                        });
+        for (MaskContent content : {MaskContent::some_rows, MaskContent::everything})
+            for (int64_t q_len : {2, 18})
+                for (Sink sink : {Sink::random, Sink::equal, Sink::huge, Sink::minus_infinity})
+                    add(std::string(content == MaskContent::everything ? "all" : "some") + "_rows_hidden_sink_" +
+                            number(static_cast<int64_t>(sink)) + "_q_len_" + number(q_len),
+                        [&](SdpaCase& c) {
+                            c.mask_shape = MaskShape::per_head;
+                            c.mask_content = content;
+                            c.sink = sink;
+                            c.q_len = q_len;
+                            c.row_stats = true;
+                            c.scores_mode = WINNOW_SCORES_PROBS;
+                        });
+        const std::pair<Layout, Layout> unlike[] = {{Layout::permuted, Layout::packed},
+                                                    {Layout::tokens_outer, Layout::padded},
+                                                    {Layout::one_head, Layout::permuted_padded},
+                                                    {Layout::padded, Layout::one_batch}};
+        for (const auto& [k_layout, v_layout] : unlike)
+            for (int64_t q_len : {3, 20})
+                add("strides_of_k_" + number(static_cast<int64_t>(k_layout)) + "_and_v_" +
+                        number(static_cast<int64_t>(v_layout)) + "_q_len_" + number(q_len),
+                    [&, k_layout = k_layout, v_layout = v_layout](SdpaCase& c) {
+                        c.batch = c.kv_batch = 2;
+                        c.k_layout = k_layout;
+                        c.v_layout = v_layout;
+                        c.q_len = q_len;
+                        c.is_causal = true;
+                        c.q_offset = 40;
+                    });
     }
 
     std::vector<SdpaCase> rows_;

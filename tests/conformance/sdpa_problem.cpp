@@ -133,6 +133,9 @@ void fill_mask(TestTensor& mask, const SdpaCase& c, Source& source) {
             if (source.one_in(2)) value = huge;
             break;
         case MaskContent::all_huge_finite: value = huge; break;
+        case MaskContent::far_down:
+            value = source.one_in(3) ? hide() : (c.mask_type == WINNOW_TYPE_F16 ? -6e4 : -2.5e5) + 16 * source.normal();
+            break;
         case MaskContent::some_rows:
             if (at[2] % 2 == 0) value = hide();
             break;
