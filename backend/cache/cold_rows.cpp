@@ -135,6 +135,7 @@ void take_cold_scratch(CacheState& cache, int64_t slots) {
     if (scratch.end.slots == 0) scratch.end = make_rows(cache.device, geometry, 0, Part::packed, end_slots(geometry));
     scratch.read.resize(page_scratch_bytes(geometry));
     take_slot_map(cache, 4 * static_cast<uint64_t>(slots));
+    cache.note_peak(0);
 }
 
 void take_slot_map(CacheState& cache, uint64_t size) {

@@ -221,7 +221,7 @@ void load(CacheState& cache, const std::string& path) {
     const Geometry& geometry = *cache.geometry;
     PickCounts picks;
     for (const Sequence& sequence : cache.sequences) picks += pick_counts(geometry, sequence);
-    const uint64_t replaced = cache.bytes() - geometry.scratch_bytes(cache.scratch.slots);
+    const uint64_t replaced = cache.layer_bytes;
     cache.replace_sequences(sequences);
     cache.note_peak(replaced + geometry.scratch_bytes(scratch.slots) + memory.bytes());
     keep(cache, std::move(memory));

@@ -448,7 +448,9 @@ std::string CacheOracle::look_at_stats() {
     if (s.bytes > most * std::max<uint64_t>(used, 1))
         wrong << "stats: " << s.bytes << " bytes, but the budget is " << s.budget_bytes << " for each of " << used
               << " sequences; ";
-    if (s.peak_bytes < s.bytes) wrong << "stats: peak_bytes " << s.peak_bytes << " are less than bytes " << s.bytes;
+    if (s.peak_bytes < s.bytes + s.scratch_bytes)
+        wrong << "stats: peak_bytes " << s.peak_bytes << " are less than bytes " << s.bytes << " and scratch_bytes "
+              << s.scratch_bytes;
     return wrong.str();
 }
 

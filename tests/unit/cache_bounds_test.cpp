@@ -1,0 +1,196 @@
+// What statistics promise after every call, over random programs of calls: the peak is no less than what there is and
+// what was taken.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "cache/cache.hpp"
+#include "cache/layer.hpp"
+#include "cache_fake_device.hpp"
+#include "temporary_folder.hpp"
+
+namespace winnow::cache {
+namespace {
+
+const Shape shape = {2, 2, 32, 32, 120};
+constexpr int64_t q_heads = 4, sequences = 2, exported = 40;
+
+class Program {
+public:
+    Program(const std::string& config, unsigned seed)
+        : config_(config), random_(seed), cache_(device_, {config, shape, q_heads, sequences, 0, {}}) {
+        device_.heads_differ = true; // rows that are imported
+    }
+
+    void run(int calls) {
+        for (int i = 0; i < calls && !testing::Test::HasFatalFailure(); ++i) {
+            const std::string call = one_call();
+            check(config_ + ", call " + std::to_string(i) + ": " + call);
+        }
+    }
+
+private:
+    int64_t below(int64_t end) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(end)); }
+
+    void step(int64_t sequence, int64_t tokens, bool asks) {
+        for (int64_t layer = 0; layer < shape.layers; ++layer) {
+            HostRows k(shape.kv_heads, tokens, 32), v = k, q(q_heads, tokens, 32), out = q;
+            for (HostRows* each : {&k, &v, &q})
+                for (float& value : each->values) value = std::sin(static_cast<float>(random_() % 1000));
+            CacheStep args;
+            args.sequence = sequence;
+            args.layer = layer;
+            args.scale = 1;
+            args.k = k.tensor();
+            args.v = v.tensor();
+            if (asks) {
+                args.q = q.tensor();
+                args.out = out.tensor();
+            }
+            cache_.step(args);
+        }
+        length(sequence) += tokens;
+    }
+
+    // Rows of 16-bit elements.
+    static Tensor rows_over(std::vector<uint16_t>& values) {
+        values.resize(static_cast<size_t>(shape.kv_heads * exported * 32));
+        Tensor tensor = tensor_of(Type::f16, shape.kv_heads, exported, 32);
+        tensor.stride = {shape.kv_heads * exported * 64, exported * 64, 64, 2};
+        tensor.data = reinterpret_cast<std::byte*>(values.data());
+        return tensor;
+    }
+
+    void import_into(int64_t from, int64_t to) {
+        std::vector<int32_t> tokens(exported);
+        for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i);
+        for (int64_t layer = 0; layer < shape.layers; ++layer) {
+            std::vector<uint16_t> k, v;
+            CacheRows rows;
+            rows.layer = layer;
+            rows.sequence = from;
+            rows.k = rows_over(k);
+            rows.v = rows_over(v);
+            rows.tokens = tensor_of(Type::i32, 1, 1, exported);
+            rows.tokens.data = reinterpret_cast<std::byte*>(tokens.data());
+            if (!try_to([&] { cache_.export_rows(rows); }, WINNOW_ERROR_UNSUPPORTED)) {
+                cache_.remove(to, 0, -1);
+                length(to) = 0;
+                return;
+            }
+            rows.tokens = {};
+            rows.sequence = to;
+            cache_.import_rows(rows);
+        }
+        length(to) += exported;
+    }
+
+    void load() {
+        const std::string path = folder_.file("cache");
+        cache_.save(path);
+        if (below(2) == 0) {
+            cache_.reset();
+            device_.most_in_use = device_.in_use;
+        }
+        cache_.load(path);
+    }
+
+    // What is refused changes nothing.
+    static bool try_to(const std::function<void()>& call, int32_t refusal = WINNOW_ERROR_INVALID_ARGUMENT) {
+        try {
+            call();
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), refusal) << error.what();
+            return false;
+        }
+        return true;
+    }
+
+    std::string one_call() {
+        const int64_t sequence = below(sequences), other = 1 - sequence, now = length(sequence);
+        const int64_t begin = below(now + 1), end = begin + below(now - begin + 1);
+        switch (below(10)) {
+        case 0: cache_.remove(sequence, begin, end); return "remove";
+        case 1: {
+            const int64_t delta = below(2) == 0 ? below(9) : -below(9);
+            if (try_to([&] { cache_.shift(sequence, begin, -1, delta); })) length(sequence) += delta;
+            return "shift " + std::to_string(begin) + " to the end by " + std::to_string(delta);
+        }
+        case 2: // as a host that has no more room: the first tokens go, and the others come to their positions
+            if (end == begin) return "nothing";
+            cache_.remove(sequence, 0, end - begin);
+            if (end - begin == now)
+                length(sequence) = 0;
+            else if (try_to([&] { cache_.shift(sequence, end - begin, -1, begin - end); }))
+                length(sequence) += begin - end;
+            return "remove and shift";
+        case 3: cache_.reserve(sequence, shape.context); return "reserve";
+        case 4:
+            if (below(3) > 0) return "nothing";
+            cache_.copy(sequence, other);
+            length(other) = now;
+            return "copy";
+        case 5: load(); return "load";
+        case 6:
+            if (now < exported || length(other) > shape.context - exported) return "nothing";
+            import_into(sequence, other);
+            return "import";
+        default: {
+            if (now == shape.context) {
+                if (below(3) > 0) return "nothing";
+                cache_.truncate(sequence, begin);
+                length(sequence) = begin;
+                return "truncate";
+            }
+            const int64_t tokens = 1 + below(std::min<int64_t>(shape.context - now, below(2) == 0 ? 3 : 60));
+            step(sequence, tokens, below(3) > 0);
+            return "step of " + std::to_string(tokens);
+        }
+        }
+    }
+
+    void check(const std::string& what) {
+        winnow_cache_stats stats{};
+        cache_.stats(stats);
+        ASSERT_GE(stats.peak_bytes, stats.bytes + stats.scratch_bytes) << what;
+        if (stats.cold_bytes == 0 || stats.disk_bytes > 0) { // the rows of a cold tier are not in `bytes`
+            ASSERT_GE(stats.peak_bytes, device_.most_in_use) << what;
+        }
+    }
+
+    int64_t& length(int64_t sequence) { return lengths_[static_cast<size_t>(sequence)]; }
+
+    std::string config_;
+    std::mt19937 random_;
+    TemporaryFolder folder_;
+    FakeDevice device_;
+    Cache cache_;
+    std::array<int64_t, sequences> lengths_{};
+};
+
+class cache_bounds : public testing::TestWithParam<const char*> {};
+
+TEST_P(cache_bounds, hold_after_every_call) {
+    const TemporaryFolder cold;
+    std::string config = GetParam();
+    if (config.ends_with("recall=")) config += cold.path();
+    for (unsigned seed = 1; seed <= 8 && !HasFatalFailure(); ++seed) Program(config, seed).run(60);
+}
+
+INSTANTIATE_TEST_SUITE_P(configs, cache_bounds,
+                         testing::Values("none:k=f16,v=f16,residual=16,sink=16", "none:residual=0,sink=6,cadence=8",
+                                         "none:k=q8_0,v=q8_0,sink=4,residual=48", "none:residual=0,sink=0",
+                                         "winnow:budget=80000B", "winnow:budget=120",
+                                         "h2o:budget=40,sink=4,residual=8,cadence=4",
+                                         "h2o:residual=16,cadence=16,sink=8,budget=120",
+                                         "window:budget=30,sink=4,residual=0,cadence=4",
+                                         "window:residual=0,sink=8,cadence=5,budget=120",
+                                         "h2o:budget=120,share2=1/2,k2=q4_0,v2=q4_0,k=q8_0,v=q8_0,residual=16",
+                                         "none:center=on,residual=12,sink=2,k=q8_0,v=q8_0",
+                                         "winnow:budget=1/2,residual=8,cadence=4,recall=host",
+                                         "winnow:budget=1/2,residual=8,cadence=4,recall="));
+
+} // namespace
+} // namespace winnow::cache
