@@ -491,7 +491,8 @@ typedef struct winnow_cache_stats {
     uint64_t scratch_bytes;   /* what the steps of all layers share, as scores of a chunk; not in bytes */
     uint64_t peak_bytes;      /* the most that bytes and scratch_bytes were together since create or reset */
     uint64_t original_bytes;  /* the same tokens, all that were appended and not removed, in F16 */
-    uint64_t budget_bytes;    /* what bytes may become for each sequence */
+    uint64_t budget_bytes;    /* what bytes may become for each sequence; more where tokens of a whole context were
+                               * shifted down to the positions of removed ones, unless the budget is in bytes */
     uint64_t tokens;          /* of the longest layer, all sequences together */
     uint64_t resident_slots;  /* over layers and KV heads */
     uint64_t evictions;       /* tokens evicted by eviction passes, over layers and KV heads */

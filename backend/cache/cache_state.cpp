@@ -70,8 +70,10 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t
         growth.bytes += bytes_of(geometry, layer_number, Part::dense, geometry.dense_slots()) + geometry.state().size +
                         recall_bytes(geometry);
     }
+    // Rows of tokens that were removed meanwhile had been counted; under recall they leave gaps.
+    if (!geometry.recall()) resident -= std::max<int64_t>(layer.most_in_packed - layer.index.elsewhere(), 0);
     if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
-    const int64_t packed = geometry.packed_slots(layer_number, resident, layer.index.sinks_lost());
+    const int64_t packed = geometry.packed_slots(layer_number, resident, geometry.rows_beside(layer.index));
     int64_t packed_slots = 0;
     for (const Part part : geometry.packed_parts()) {
         const int64_t its = geometry.slots_of(layer_number, part, packed), now = layer.rows(part).slots;
@@ -389,7 +391,7 @@ void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     const int64_t resident = std::max({layer.most_resident(), together + geometry.keep(), reserved});
     int64_t slots = 0;
     if (together > 0 || reserved > 0 || layer.index.newest() > geometry.keep())
-        slots = std::max(together, geometry.packed_slots(layer_number, resident, layer.index.sinks_lost()));
+        slots = std::max(together, geometry.packed_slots(layer_number, resident, geometry.rows_beside(layer.index)));
     if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.packed_slots(layer_number, 1, 0)); // as in grow
     // From the lowest up: where one keeps slots, those above it keep all of theirs.
     bool has_below = false;

@@ -173,9 +173,19 @@ void shift(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t en
         refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
                std::to_string(delta) + ": anchors would meet, or come before 0 or beyond the context of " +
                std::to_string(limit));
-    for (size_t i = 0; i < indices.size(); ++i)
-        cache.geometry->check_anchors(sequence_number, static_cast<int64_t>(i), static_cast<int64_t>(anchors.size()),
+    for (size_t i = 0; i < indices.size(); ++i) {
+        const auto layer = static_cast<int64_t>(i);
+        cache.geometry->check_anchors(sequence_number, layer, static_cast<int64_t>(anchors.size()),
                                       indices[i].displaced(cache.geometry->keep()));
+        const int64_t beside = cache.geometry->rows_beside(indices[i]);
+        if (beside > 0 && cache.geometry->covers_all(layer) &&
+            cache.geometry->config().budget().unit == Amount::Unit::bytes)
+            refuse("shift of positions " + std::to_string(begin) + " to " + std::to_string(end) + " by " +
+                   std::to_string(delta) + ": tokens of layer " + std::to_string(i) +
+                   " would come to the positions of removed ones whose rows are still there, and a whole context would "
+                   "need " +
+                   std::to_string(beside) + " rows more than the budget in bytes has");
+    }
     for (size_t i = 0; i < sequence.layers.size(); ++i) {
         edit(cache, sequence.layers[i], SlotEdit::Action::shift, range, delta);
         sequence.layers[i].index = std::move(indices[i]);

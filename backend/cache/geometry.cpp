@@ -5,6 +5,7 @@
 #include <limits>
 #include <tuple>
 
+#include "cache/token_index.hpp"
 #include "device/network.hpp"
 #include "device/slots.hpp"
 
@@ -198,11 +199,13 @@ int64_t Geometry::usual_packed(int64_t layer) const {
     return covers_all(layer) && !has_cells() ? shape().context - dense_slots() : most_packed(layer);
 }
 
-int64_t Geometry::packed_slots(int64_t layer, int64_t resident, int64_t lost) const {
+int64_t Geometry::rows_beside(const TokenIndex& index) const { return index.rows_beside(residual(), shape().context); }
+
+int64_t Geometry::packed_slots(int64_t layer, int64_t resident, int64_t beside) const {
     // Without a residual window the slots of the coming tokens are free-listed before they come.
     int64_t needed = residual() > 0 ? resident - keep() : resident > 0 ? resident + cadence() - 1 : 0;
     if (needed <= 0) return 0;
-    const int64_t usual = std::min(usual_packed(layer) + lost, most_packed(layer));
+    const int64_t usual = std::min(usual_packed(layer) + beside, most_packed(layer));
     // The oldest go before all slots are taken.
     if (has_cold_budget_ && !covers_all(layer) &&
         sink() + resident + coming_ > plan_.layer_tokens[static_cast<size_t>(layer)])

@@ -16,6 +16,8 @@
 
 namespace winnow::cache {
 
+class TokenIndex;
+
 // The segments of a layer: the dense one, and packed ones, of which the first takes the rows that leave the residual
 // window, and each further one those that go down from the one before.
 enum class Part : uint8_t { dense, packed, second, third };
@@ -95,10 +97,11 @@ public:
     int64_t most_packed(int64_t layer) const;
     // The most that it has while no token was removed or shifted: sinks' slots and residual window are full then.
     int64_t usual_packed(int64_t layer) const;
-    // How many slots the packed segment has where a head may hold `resident` tokens outside the sinks' slots. `lost`
-    // sinks' slots are empty, and no token is going to have them. Memory grows in steps of 64 slots, or of a quarter of
-    // what there is.
-    int64_t packed_slots(int64_t layer, int64_t resident, int64_t lost) const;
+    // How many slots the packed segment has where a head may hold `resident` tokens outside the sinks' slots. `beside`:
+    // as rows_beside has it. Memory grows in steps of 64 slots, or of a quarter of what there is.
+    int64_t packed_slots(int64_t layer, int64_t resident, int64_t beside) const;
+    // Rows that a whole context may need beside as many as it has tokens.
+    int64_t rows_beside(const TokenIndex& index) const;
     // How many of so many packed slots are of one segment: those above it are filled first.
     int64_t slots_of(int64_t layer, Part part, int64_t packed) const;
     // How many slots it has once there are slots below it; more than any number for the last one.

@@ -133,7 +133,9 @@ void RebuiltLayer::check_facts() const {
     const Ledger::Facts& facts = ledger_.facts;
 
     expect_within(facts.next, geometry_.has_cells() ? most_seen : geometry_.shape().context, "the number of tokens");
-    expect_within(facts.most_in_packed, packed_slots_, "what the packed segment holds");
+    expect_within(facts.most_in_packed,
+                  std::max(packed_slots_, geometry_.most_packed(args_.layer)), // with removed ones
+                  "what the packed segment holds");
     expect_within(facts.free_listed, geometry_.residual() > 0 ? 0 : std::min(geometry_.cadence(), facts.packed_slots),
                   "the number of free-listed slots");
     expect_within(facts.newest, geometry_.residual() > 0 ? geometry_.residual() : facts.free_listed,

@@ -154,7 +154,7 @@ Change prepare(CacheState& cache, const Geometry& to) {
             int64_t reserved = 0, slots = layer.dense.slots;
             if (sequence.reserved > 0) {
                 const int64_t resident = std::max(layer.most_resident(), sequence.reserved - to.sink());
-                reserved = to.packed_slots(layer_change.layer_number, resident, layer.index.sinks_lost());
+                reserved = to.packed_slots(layer_change.layer_number, resident, to.rows_beside(layer.index));
             }
             for (const Part part : to.packed_parts()) {
                 const int64_t now = layer.rows(part).slots;

@@ -109,7 +109,8 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     if (!layer.index.restore(index, most_newest, limit) || !is_within(numbers.has_memory, 1) ||
         !is_within(numbers.packed_slots, numbers.has_memory * most_slots) ||
         !is_within(lower, numbers.has_memory * most_slots - numbers.packed_slots) ||
-        !is_within(numbers.most_in_packed, numbers.packed_slots + lower) ||
+        !is_within(numbers.most_in_packed, // removed tokens may count
+                   numbers.has_memory * std::max(numbers.packed_slots + lower, geometry.most_packed(layer_number))) ||
         !is_within(numbers.free_listed, geometry.cadence()) || !is_within(numbers.outputs, no_end) ||
         !is_within(numbers.has_means, 1))
         file.refuse_file("is damaged: a layer's numbers make no sense");

@@ -71,6 +71,12 @@ int64_t TokenIndex::sinks_lost() const {
     return std::max<int64_t>(std::count(sinks_.begin(), sinks_.end(), -1) - to_come, 0);
 }
 
+int64_t TokenIndex::rows_beside(int64_t residual, int64_t limit) const {
+    if (has_cells()) return sinks_lost();
+    const int64_t kept = std::clamp<int64_t>(residual - (limit - next_), 0, newest());
+    return std::max<int64_t>(sinks_lost() + removed(newest()) - removed(newest() - kept) - (next_ - tokens()), 0);
+}
+
 std::vector<Run> TokenIndex::place(int64_t first, int64_t count, std::span<const int32_t> cells) const {
     std::vector<Run> runs;
     int64_t others = moved_ + newest();

@@ -42,6 +42,10 @@ public:
     int64_t first_newest() const { return moved_; } // how many tokens came before those
     int64_t sinks_lost() const;                     // sinks' slots that are empty and that no token is going to have
 
+    // Rows beside sinks' slots and `residual` others that all tokens up to `limit` may need because of those slots, and
+    // because of removed tokens that are then still among the newest; fewer where positions have no tokens.
+    int64_t rows_beside(int64_t residual, int64_t limit) const;
+
     // The next tokens, from token `first` of the step on, in runs. Cells of the whole step, or none.
     std::vector<Run> place(int64_t first, int64_t count, std::span<const int32_t> cells) const;
     void append(const Run& run);

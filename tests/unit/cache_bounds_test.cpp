@@ -1,9 +1,10 @@
-// What statistics promise after every call, over random programs of calls: the peak is no less than what there is and
-// what was taken.
+// What statistics promise after every call, over random programs of calls: the bytes of a sequence are within its
+// budget, and the peak is no less than what there is and what was taken.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <random>
 
 #include "cache/cache.hpp"
@@ -22,6 +23,7 @@ public:
     Program(const std::string& config, unsigned seed)
         : config_(config), random_(seed), cache_(device_, {config, shape, q_heads, sequences, 0, {}}) {
         device_.heads_differ = true; // rows that are imported
+        covers_all_ = meaning_of({config, shape, q_heads, sequences, 0, {}}).budget_tokens >= shape.context;
     }
 
     void run(int calls) {
@@ -115,7 +117,7 @@ private:
         case 0: cache_.remove(sequence, begin, end); return "remove";
         case 1: {
             const int64_t delta = below(2) == 0 ? below(9) : -below(9);
-            if (try_to([&] { cache_.shift(sequence, begin, -1, delta); })) length(sequence) += delta;
+            if (try_to([&] { cache_.shift(sequence, begin, -1, delta); })) note_shift(sequence, delta);
             return "shift " + std::to_string(begin) + " to the end by " + std::to_string(delta);
         }
         case 2: // as a host that has no more room: the first tokens go, and the others come to their positions
@@ -124,7 +126,7 @@ private:
             if (end - begin == now)
                 length(sequence) = 0;
             else if (try_to([&] { cache_.shift(sequence, end - begin, -1, begin - end); }))
-                length(sequence) += begin - end;
+                note_shift(sequence, begin - end);
             return "remove and shift";
         case 3: cache_.reserve(sequence, shape.context); return "reserve";
         case 4:
@@ -151,9 +153,25 @@ private:
         }
     }
 
+    void note_shift(int64_t sequence, int64_t delta) {
+        length(sequence) += delta;
+        is_shifted_down_ = is_shifted_down_ || delta < 0;
+    }
+
     void check(const std::string& what) {
         winnow_cache_stats stats{};
         cache_.stats(stats);
+        const Amount budget = parse(config_).budget();
+        uint64_t most = stats.budget_bytes;
+        if (budget.unit == Amount::Unit::bytes)
+            most = std::min(most, static_cast<uint64_t>(budget.count));
+        else if (is_shifted_down_ && covers_all_) // where the rows of removed tokens may still be there
+            most = std::numeric_limits<uint64_t>::max();
+        for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+            winnow_cache_stats own{};
+            cache_.sequence_stats(sequence, own);
+            ASSERT_LE(own.bytes, most) << what;
+        }
         ASSERT_GE(stats.peak_bytes, stats.bytes + stats.scratch_bytes) << what;
         if (stats.cold_bytes == 0 || stats.disk_bytes > 0) { // the rows of a cold tier are not in `bytes`
             ASSERT_GE(stats.peak_bytes, device_.most_in_use) << what;
@@ -167,6 +185,7 @@ private:
     TemporaryFolder folder_;
     FakeDevice device_;
     Cache cache_;
+    bool covers_all_, is_shifted_down_ = false;
     std::array<int64_t, sequences> lengths_{};
 };
 
