@@ -128,8 +128,9 @@ uint64_t cold_scratch_bytes(const Geometry& geometry, int64_t slots) {
            bytes_of(geometry, 0, Part::packed, end_slots(geometry));
 }
 
-void take_cold_scratch(CacheState& cache, int64_t slots) {
+void take_cold_scratch(CacheState& cache, int64_t slots, uint64_t beside) {
     if (!cache.cold_file || slots == 0) return;
+    const Passing taken(cache, beside);
     const Geometry& geometry = *cache.geometry;
     ColdScratch& scratch = cache.cold_scratch;
     if (scratch.end.slots == 0) scratch.end = make_rows(cache.device, geometry, 0, Part::packed, end_slots(geometry));

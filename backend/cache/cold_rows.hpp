@@ -20,8 +20,8 @@ namespace winnow::cache {
 uint64_t cold_file_bytes(const Geometry& geometry, int64_t slots);
 // How many bytes ColdScratch takes, for layers of up to so many slots.
 uint64_t cold_scratch_bytes(const Geometry& geometry, int64_t slots);
-// Allocates or enlarges the scratch memory; nothing where the rows lie in memory.
-void take_cold_scratch(CacheState& cache, int64_t slots);
+// Allocates or enlarges the scratch memory; nothing where the rows lie in memory. beside: bytes that the call has.
+void take_cold_scratch(CacheState& cache, int64_t slots, uint64_t beside = 0);
 // Of it, the map: with so many bytes at least.
 void take_slot_map(CacheState& cache, uint64_t size);
 // The file of a cache whose configuration names a folder; none for others.

@@ -93,10 +93,8 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
     }
     ReservedMemory memory = reserved_memory(cache, tokens);
     bytes += memory.bytes();
-    {
-        const Passing growing(cache, bytes); // commit counts it for good
-        for (const Growth& growth : growths) take_cold_scratch(cache, growth.packed.slots);
-    }
+    for (const Growth& growth : growths) take_cold_scratch(cache, growth.packed.slots, bytes);
+    cache.note_peak(bytes);
     for (size_t i = 0; i < sequence.layers.size(); ++i) commit(cache, sequence.layers[i], std::move(growths[i]));
     keep(cache, std::move(memory));
     sequence.reserved = std::max(sequence.reserved, tokens);

@@ -29,12 +29,9 @@ public:
         Growth growth = grow(cache_, layer_, args_.layer, layer_.most_resident() + outside_sinks(0, appended_),
                              static_cast<bool>(args_.scores_out));
         validate(growth);
-        {
-            const Passing growing(cache_, growth.bytes); // commit counts it for good
-            take_cold_scratch(cache_, std::max(growth.packed.slots, layer_.packed.slots));
-            take_carried();
-            take_cell_positions();
-        }
+        take_cold_scratch(cache_, std::max(growth.packed.slots, layer_.packed.slots), growth.bytes);
+        take_carried();
+        take_cell_positions();
         layer_.index.make_room(cells_);
         if (growth.is_new) layer_.is_signed = geometry_.recall() && resident_ == nullptr; // no row lacks a signature
         commit(cache_, layer_, std::move(growth));
