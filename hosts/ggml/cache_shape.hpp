@@ -40,8 +40,8 @@ public:
 
     // The node that computes the mask of an attention, as an index of tokens does; "" where the host fills it in.
     static std::string computed_mask(const ggml_tensor* node);
-    // Whether there are such attentions. Their masks differ from layer to layer, and a cell that one hides may be seen by
-    // the next token.
+    // Whether there are such attentions. Their masks differ from layer to layer, and a cell that one hides may be seen
+    // by the next token.
     bool has_computed_masks() const { return has_computed_masks_; }
     void note_computed_masks() { has_computed_masks_ = true; }
 
