@@ -125,13 +125,13 @@ std::string CacheSetup::config() const {
         text.add(("v" + number).c_str(), type_name(lower[at].v_type));
     }
     for (const LayersOfFormats& each : own_formats) {
-        std::string layers;
-        for (const int64_t layer : each.layers) layers += (layers.empty() ? "" : "+") + std::to_string(layer);
+        std::string where;
+        for (const int64_t layer : each.layers) where += (where.empty() ? "" : "+") + std::to_string(layer);
         for (const auto& [layer, heads] : each.heads)
             for (int64_t head = 0; head < kv_heads; ++head)
                 if ((heads >> head & 1) != 0)
-                    layers += (layers.empty() ? "" : "+") + std::to_string(layer) + "." + std::to_string(head);
-        text.add(each.key.c_str(), layers);
+                    where += (where.empty() ? "" : "+") + std::to_string(layer) + "." + std::to_string(head);
+        text.add(each.key.c_str(), where);
         text.add(("k_" + each.key).c_str(), type_name(each.k_type));
         text.add(("v_" + each.key).c_str(), type_name(each.v_type));
     }
