@@ -33,26 +33,42 @@ public:
         }
     }
 
+    // Memory that a load does not take comes with a step, also where nothing attends.
+    void step_after_load(int64_t tokens) {
+        const std::string path = folder_.file("cache");
+        step(0, 7, true);
+        step(1, tokens, true);
+        cache_.save(path);
+        cache_.reset();
+        device_.most_in_use = device_.in_use;
+        cache_.load(path);
+        check(config_ + ", a load");
+        step_layer(0, 1, 1, false);
+        check(config_ + ", a step after a load");
+    }
+
 private:
     int64_t below(int64_t end) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(end)); }
 
-    void step(int64_t sequence, int64_t tokens, bool asks) {
-        for (int64_t layer = 0; layer < shape.layers; ++layer) {
-            HostRows k(shape.kv_heads, tokens, 32), v = k, q(q_heads, tokens, 32), out = q;
-            for (HostRows* each : {&k, &v, &q})
-                for (float& value : each->values) value = std::sin(static_cast<float>(random_() % 1000));
-            CacheStep args;
-            args.sequence = sequence;
-            args.layer = layer;
-            args.scale = 1;
-            args.k = k.tensor();
-            args.v = v.tensor();
-            if (asks) {
-                args.q = q.tensor();
-                args.out = out.tensor();
-            }
-            cache_.step(args);
+    void step_layer(int64_t layer, int64_t sequence, int64_t tokens, bool asks) {
+        HostRows k(shape.kv_heads, tokens, 32), v = k, q(q_heads, tokens, 32), out = q;
+        for (HostRows* each : {&k, &v, &q})
+            for (float& value : each->values) value = std::sin(static_cast<float>(random_() % 1000));
+        CacheStep args;
+        args.sequence = sequence;
+        args.layer = layer;
+        args.scale = 1;
+        args.k = k.tensor();
+        args.v = v.tensor();
+        if (asks) {
+            args.q = q.tensor();
+            args.out = out.tensor();
         }
+        cache_.step(args);
+    }
+
+    void step(int64_t sequence, int64_t tokens, bool asks) {
+        for (int64_t layer = 0; layer < shape.layers; ++layer) step_layer(layer, sequence, tokens, asks);
         length(sequence) += tokens;
     }
 
@@ -195,6 +211,8 @@ TEST_P(cache_bounds, hold_after_every_call) {
     const TemporaryFolder cold;
     std::string config = GetParam();
     if (config.ends_with("recall=")) config += cold.path();
+    for (int64_t tokens = 60; tokens < 68; ++tokens) // an eviction pass comes next, or none
+        Program(config, 1).step_after_load(tokens);
     for (unsigned seed = 1; seed <= 8 && !HasFatalFailure(); ++seed) Program(config, seed).run(60);
 }
 
