@@ -9,6 +9,7 @@ listed as skipped; --rerun runs them, too.
 import argparse
 import concurrent.futures
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,7 @@ def settings(options):
         "WINNOW_SANITIZED_CONFORMANCE": "all" if options.full else "sample",
         "WINNOW_LLAMA_CPP_DIR": source,
         "WINNOW_LLAMA_CPP_BUILD_DIR": llama_cpp.result(),
+        "WINNOW_FURTHER_LLAMA_CPP_PROGRAMS": ";".join(FULL_LLAMA_CPP_PROGRAMS if options.full else ()),
         "WINNOW_FURTHER_LLAMA_CPP_DIRS": ";".join(map(str, ggml.result()[1:])),
         "WINNOW_FURTHER_LLAMA_CPP_BUILD_DIRS": ";".join(builds),
         "WINNOW_LLAMA_CPP_PYTHON": python.result(),
@@ -100,8 +102,11 @@ def build(options):
     defined = settings(options)
     say("building Winnow")
     logs = parts.CACHE / "logs"
+    configured = logs / "test-configure.log"
     parts.run(["cmake", "-S", parts.SOURCE, "-B", BUILD, "-G", "Ninja",
-               *(f"-D{name}={value}" for name, value in defined.items())], log=logs / "test-configure.log")
+               *(f"-D{name}={value}" for name, value in defined.items())], log=configured)
+    for line in re.findall(r"^-- (tests/.*)", configured.read_text(), re.M):
+        say(f"not tested: {line}")
     parts.run(["cmake", "--build", BUILD], log=logs / "test-build.log")
 
 
