@@ -1,6 +1,6 @@
 """Programs of llama.cpp's that decode several sequences in one batch: llama-parallel (clients that share a system
 prompt or each have their own, in one stream or several), llama-lookahead (drafts of its own in sequences that are
-copied and removed) and llama-batched-bench.
+copied and removed) and llama-batched-bench, which writes no text but numbers of tokens.
 
 In place and with `none:k=f16,v=f16` they write the same; so they do without Winnow, up to tokens of the random model
 that are as good as equally likely. With `winnow` there is a text.
@@ -21,6 +21,8 @@ CLIENTS = 4
 SEQUENCES = 8
 TOKENS = 24
 BATCHES = (1, 2, 4)
+BENCH_PROMPT = 64
+BENCH_TOKENS = 16
 COMMON = ("-t", 1, "-fa", "on")
 
 
@@ -42,12 +44,17 @@ def lookahead(host, options, winnow, kv):
 
 
 def batched_bench(host, options, winnow, kv):
-    out, _, report = start(host, "llama-batched-bench", winnow, kv, "-m", options.model, "-c", 2048, "-npp", 64,
-                           "-ntg", 16, "-npl", ",".join(map(str, BATCHES)), "--output-format", "jsonl")
+    out, _, report = start(host, "llama-batched-bench", winnow, kv, "-m", options.model, "-c", 2048, "-npp",
+                           BENCH_PROMPT, "-ntg", BENCH_TOKENS, "-npl", ",".join(map(str, BATCHES)), "--output-format",
+                           "jsonl")
     rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    expect([row["pl"] for row in rows] == list(BATCHES), f"rows of {rows}, expected one for each of {BATCHES}")
+    tokens = [row["n_kv"] for row in rows]
+    expected = [sequences * (BENCH_PROMPT + BENCH_TOKENS) for sequences in BATCHES]
+    expect(tokens == expected, f"{tokens} tokens, expected {expected} for {BATCHES} sequences: {rows}")
     expect(all(row["speed_tg"] > 0 for row in rows), f"nothing was timed: {rows}")
-    return [f"{row['pl']} sequences" for row in rows], report
+    least = random_models.LAYERS * sum(1 + BENCH_TOKENS for _ in BATCHES)  # a prompt's and each token's
+    expect(not winnow or report["attention_calls"] >= least, f"fewer than {least} attention calls: {report}")
+    return [f"{number} tokens" for number in tokens], report
 
 
 USES = {
