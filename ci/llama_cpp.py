@@ -1,8 +1,8 @@
 """Builds a llama.cpp and the plugin for it, tests the two together, and prints a row for hosts/ggml/README.md.
 
 TREE is a source tree of llama.cpp, or a name that ci/parts.py has: a release of llama-cpp-python, as 0.3.36, or a build
-of llama.cpp, as b11434. Some ten minutes, once llama.cpp is built. What the tree lacks, and what is not tested for it,
-is printed and stands in the row. The status is 1 if something failed.
+of llama.cpp, as b11434. What the tree lacks, and what is not tested for it, is printed and stands in the row. The
+status is 1 if something failed.
 """
 
 import argparse
@@ -23,16 +23,17 @@ PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quanti
             "llama-parallel", "llama-lookahead", "llama-batched-bench", "ggml-rpc-server", "rpc-server",
             "test-backend-ops", "test-llama-archs")
 # Of Winnow's build: what all tests take, and programs against llama.cpp's headers, each with the tests that need it.
-TARGETS = ("winnow_ggml", "winnow_opencl", "winnow_reference", "winnow_flush_log")
+TARGETS = ("winnow_ggml", "winnow_opencl", "winnow_reference", "winnow_flush_log", "winnow_old_backend")
 HELPERS = {"winnow_load_backend": "llama_archs_.*", "winnow_llama_sequences": "virtual_sequences",
            "winnow_llama_save_load_state": "save_load_state", "winnow_virtual_plan_test": "virtual_plan",
-           "winnow_virtual_host_test": "virtual_host"}
+           "winnow_virtual_host_test": "virtual_host", "winnow_llama_states": "virtual_exact_states",
+           "winnow_llama_programs": "virtual_programs", "winnow_ggml_later": "version"}
 # A column of the row, and the tests of tests/ggml that it stands for, as regular expressions.
 COLUMNS = {
-    "layout": ("virtual_plan", "virtual_host"),
+    "layout": ("layouts", "layout_check", "version", "virtual_plan", "virtual_host"),
     "text": ("generate", "virtual_text", "virtual_family_(grouped|windows|latent|hybrid)"),
-    "states": ("virtual_state", "save_load_state"),
-    "shifts": ("virtual_shift", "virtual_sequences"),
+    "states": ("virtual_state", "virtual_exact_states", "save_load_state"),
+    "shifts": ("virtual_shift", "virtual_sequences", "virtual_programs"),
     "server": ("virtual_server", "server_ways", "virtual_speculation"),
     "programs": ("programs", "rpc", "virtual_bench"),
     "llama.cpp's tests": ("set_rows", "flash_attn_ext", "llama_archs_(in_place|virtual|packed)"),
@@ -94,9 +95,20 @@ def versions_of(tree):
     return version, re.search(r"#define GGML_BACKEND_API_VERSION (\d+)", header)[1]
 
 
-def build_winnow(tree, llama_cpp):
-    """(the build tree of Winnow, [what is not tested and why], [regular expressions of tests without their program]).
-    One for all trees: the plugin and what links llama.cpp is built again for each."""
+def lacking(tree, log):
+    """The library or name of llama.cpp's that the tree lacks, so that a build ended with this log; None if that had
+    another cause."""
+    if library := re.search(r"ninja: error: '\S*/bin/(lib\S+)', needed by", log):
+        return library[1]
+    name = re.search(r"error: (?:use of undeclared identifier )?\W((?:llama|ggml)_\w+)\W", log, re.I)
+    headers = "".join(path.read_text(errors="replace") for folder in ("include", "ggml/include")
+                      for path in (tree / folder).glob("*.h"))
+    return name[1] if name and not re.search(rf"\b{name[1]}\b", headers) else None
+
+
+def build_winnow(tree, llama_cpp, programs):
+    """(the build tree of Winnow, [what is not tested and why], [regular expressions of tests whose program cannot be
+    built]). One for all trees: the plugin and what links llama.cpp is built again for each."""
     folder = parts.CACHE / "winnow-for-llama-cpp"
     cached = folder / "CMakeCache.txt"
     if cached.exists() and f"CMAKE_HOME_DIRECTORY:INTERNAL={parts.SOURCE}\n" not in cached.read_text():
@@ -108,36 +120,48 @@ def build_winnow(tree, llama_cpp):
     parts.run(["cmake", "-S", parts.SOURCE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_QUICK_BUILD=ON", "-DWINNOW_TEST_OPTIONS=-O0",
                f"-DWINNOW_LLAMA_CPP_DIR={tree}", f"-DWINNOW_LLAMA_CPP_BUILD_DIR={llama_cpp}",
-               f"-DWINNOW_MODEL={parts.model()}"], log=log)
+               f"-DWINNOW_FURTHER_LLAMA_CPP_PROGRAMS={';'.join(programs)}", f"-DWINNOW_MODEL={parts.model()}"], log=log)
     absent = re.findall(r"^-- tests/ggml: (.*)", log.read_text(), re.M)
     parts.run(["cmake", "--build", folder, "--target", *TARGETS], log=build_log)
     unbuilt = []
     for helper, tests in HELPERS.items():
+        if any(line.startswith(f"not {tests}: ") for line in absent):  # the build has no such target
+            continue
         try:
             parts.run(["cmake", "--build", folder, "--target", helper], log=build_log)
         except Failure as failure:
-            reason = re.search(r"error: .*|unknown target.*", str(failure))
-            absent.append(f"not {tests}: {helper} cannot be built ({reason[0] if reason else failure})")
-            unbuilt.append(tests)
+            if lacked := lacking(tree, build_log.read_text(errors="replace")):
+                absent.append(f"not {tests}: this llama.cpp has no {lacked}")
+            else:
+                say(f"{tests} fails: {helper} cannot be built: {failure}")
+                unbuilt.append(tests)
     return folder, absent, unbuilt
 
 
-def tests_of(folder, unbuilt):
-    """{column: its tests}: what Winnow's build has of them, without those whose program could not be built."""
+def matches(name, patterns):
+    return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def tests_of(folder, absent):
+    """{column: its tests}: what Winnow's build has of them, without those that cannot be tested."""
     listed = subprocess.run(["ctest", "--test-dir", folder, "-N"], capture_output=True, text=True, check=True).stdout
-    names = set(re.findall(r": ggml\.(\S+)$", listed, re.M))
-    names = {name for name in names if not any(re.fullmatch(pattern, name) for pattern in unbuilt)}
-    return {column: sorted(name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns))
-            for column, patterns in COLUMNS.items()}
+    without = re.findall(r"^not (\S+): ", "\n".join(absent), re.M)
+    names = {name for name in re.findall(r": ggml\.(\S+)$", listed, re.M) if not matches(name, without)}
+    return {column: sorted(name for name in names if matches(name, patterns)) for column, patterns in COLUMNS.items()}
 
 
-def run_tests(folder, tests, chosen):
-    """({test: whether it passed}, [what was not tested and why]), of fixtures, too."""
+def run_tests(folder, tests, chosen, unbuilt, programs):
+    """({test: whether it passed}, [what was not tested and why]), of fixtures, too. A test whose program cannot be
+    built fails."""
     results = folder / "llama-cpp.xml"
     results.unlink(missing_ok=True)
     wanted = [name for its in tests.values() for name in its if re.search(chosen or "", name)]
     if not wanted:
         raise Failure(f"no test has a name that matches {chosen}; there are {', '.join(sum(tests.values(), []))}")
+    failed = {name: False for name in wanted if matches(name, unbuilt)}
+    wanted = [name for name in wanted if name not in failed]
+    if not wanted:
+        return failed, []
     say(f"testing: {', '.join(wanted)}")
     subprocess.run(["ctest", "--test-dir", folder, "--output-on-failure", "--parallel", "2", "--output-junit", results,
                     "-R", f"^ggml[.]({'|'.join(wanted)})$"],
@@ -145,19 +169,32 @@ def run_tests(folder, tests, chosen):
                                      "WINNOW_PROGRAM_CACHE_MIB": "1024"})
     if not results.exists():
         raise Failure("ctest ended without results")
-    return read_results(results)
+    passed, absent = read_results(results, programs)
+    return passed | failed, absent
 
 
-def read_results(results):
+def unknown_option(said, programs):
+    """What ended a test that said this, if it was an option that a program of llama.cpp's refused and does not have, as
+    an older or newer one may; else None."""
+    refused = re.search(r"^FAILED: (\S+) .*^error: invalid (?:parameter for )?argument: (-\S+)", said, re.M | re.S)
+    if not refused or not (programs / refused[1]).is_file():
+        return None
+    shown = subprocess.run([programs / refused[1], "--help"], capture_output=True, text=True, errors="replace")
+    if re.search(rf"(?<![\w-]){re.escape(refused[2])}(?![\w-])", shown.stdout + shown.stderr):
+        return None
+    return f"{Path(refused[1]).name} of this llama.cpp has no {refused[2]}"
+
+
+def read_results(results, programs):
     """The same, of ctest's file."""
     passed, absent = {}, []
     for case in xml.etree.ElementTree.parse(results).iter("testcase"):
         name = case.get("name").removeprefix("ggml.")
-        refused = re.search(r"invalid argument: (-\S+)", case.findtext("system-out") or "")
-        if case.get("status") == "fail" and refused:  # an older or newer program, which has other options
-            absent.append(f"not {name}: its program has no {refused[1]}")
-        else:
-            passed[name] = case.get("status") == "run"
+        passed[name] = case.get("status") == "run"
+        unknown = None if passed[name] else unknown_option(case.findtext("system-out") or "", programs)
+        if unknown:
+            del passed[name]
+            absent.append(f"not {name}: {unknown}")
     return passed, absent
 
 
@@ -182,14 +219,15 @@ def main():
     parts.setup("test")
     name, tree = tree_of(options.tree)
     programs = programs_of(tree)
-    llama_cpp = parts.llama_cpp_build(*programs, release=name, source=tree)
+    source = None if name in parts.llama_cpp_names() else tree
+    llama_cpp = parts.llama_cpp_build(*programs, release=name, source=source)
     with parts.locked("winnow-for-llama-cpp"):
-        folder, absent, unbuilt = build_winnow(tree, llama_cpp)
+        folder, absent, unbuilt = build_winnow(tree, llama_cpp, programs)
         absent = [*lacks(programs), *absent]
         for line in absent:
             say(f"not tested: {line}")
-        tests = tests_of(folder, unbuilt)
-        passed, refused = run_tests(folder, tests, options.filter)
+        tests = tests_of(folder, absent)
+        passed, refused = run_tests(folder, tests, options.filter, unbuilt, llama_cpp / "bin")
     show(name, tree, tests, passed, [*absent, *refused])
     sys.exit(0 if all(passed.values()) else 1)
 

@@ -294,14 +294,15 @@ def llama_cpp_release_build(*targets):
 
 
 def built_llama_cpp(kind, targets, release, options, source=None):
-    """The folder llama-cpp-<kind>-<release>, in which what is missing of these targets is built."""
-    source = source or llama_cpp_source(release)
+    """The folder llama-cpp-<kind>-<release>, in which what is missing of these targets is built; of a source tree that
+    is given, which may have changed, all are."""
+    tree = source or llama_cpp_source(release)
     folder = CACHE / f"llama-cpp-{kind}-{release}"
     with locked(folder.name):
-        missing = [target for target in targets if not (folder / f".done-{target}").exists()]
+        missing = [target for target in targets if source or not (folder / f".done-{target}").exists()]
         if missing:
-            say(f"building llama.cpp of {release}: {', '.join(missing)} (some minutes, once)")
-            run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *LLAMA_CPP_OPTIONS,
+            say(f"building llama.cpp of {release}: {', '.join(missing)} (minutes, the first time)")
+            run(["cmake", "-S", tree, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *LLAMA_CPP_OPTIONS,
                  *options],
                 log=CACHE / "logs" / f"{folder.name}-configure.log")
             run(["cmake", "--build", folder, "--target", *missing], log=CACHE / "logs" / f"{folder.name}-build.log")
