@@ -345,6 +345,14 @@ FAMILIES = {
     "encoder": gemma_embedding,
 }
 
+# How many caches llama.cpp makes and Winnow has of a family: one more for layers with windows or chunks, or one for
+# each number of heads.
+CACHES = {"windows": 2, "chunked": 2, "sinks": 2, "uneven": 2, "encoder": 0}
+
+
+def caches(family):
+    return CACHES.get(family, 1)
+
 
 def make(family, folder):
     """The path of the family's file, made if it is not there."""

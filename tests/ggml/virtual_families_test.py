@@ -14,7 +14,6 @@ CHUNKS = 2
 SHARE = 8
 TOLERANCE = 0.00005  # relative; in f32 instead of f16 the models' perplexities are others by 0.00002 to 0.0002
 UNLIMITED = "none:k=f16,v=f16"
-CACHES = {"windows": 2, "uneven": 2}  # one for layers with windows, or for each number of heads; otherwise 1
 
 
 def perplexity(host, options, kv):
@@ -30,7 +29,7 @@ def generate(host, options, kv):
 
 def caches_of(options, report):
     caches = llama_cpp.virtual_caches(report)
-    wanted = CACHES.get(options.family, 1)
+    wanted = random_models.caches(options.family)
     expect(len(caches) == wanted, f"expected {wanted} virtual caches: {caches}")
     return caches
 
