@@ -55,7 +55,7 @@ std::string faults_of(Mistake mistake) {
     std::string all;
     SmallScript script(mistake);
     const auto transcript =
-        mistake == Mistake::leaks ? run_undisturbed(script) : run_failing_everything(script, OPENCL_FAULT_ONCE, 0);
+        mistake == Mistake::leaks ? run_undisturbed(script) : run_failing_everything(script, OPENCL_FAULT_ONCE, false);
     for (const std::string& fault : transcript.faults) all += fault + "\n";
     return all;
 }

@@ -32,6 +32,8 @@ typedef struct opencl_faults {
     void (*report)(opencl_fault_report* report);
     /* The function of the at-th call that counted since the plan was made, from 1; NULL where there was none. */
     const char* (*function)(uint64_t at);
+    /* With how many errors a function may fail. */
+    uint32_t (*errors)(const char* function);
     /* Calls that are made while it is paused neither count nor fail. */
     void (*pause)(int32_t paused);
     /* Objects that were created or retained and not released, all kinds together. */

@@ -225,6 +225,11 @@ const char* function(uint64_t at) {
     return at >= 1 && at <= counted.size() ? counted[at - 1] : nullptr;
 }
 
+uint32_t errors(const char* function) {
+    const auto name = std::find(names.begin(), names.end(), std::string_view(function));
+    return static_cast<uint32_t>(errors_of(static_cast<Id>(name - names.begin())).size());
+}
+
 void report(opencl_fault_report* out) {
     const std::lock_guard guard(mutex);
     *out = so_far;
@@ -244,7 +249,7 @@ void hide_unified_memory(int32_t hidden) { hides_unified_memory = hidden != 0; }
 extern "C" {
 
 EXPORT extern const opencl_faults opencl_faults_table;
-const opencl_faults opencl_faults_table = {arm, report, function, pause, live, hide_unified_memory};
+const opencl_faults opencl_faults_table = {arm, report, function, errors, pause, live, hide_unified_memory};
 
 EXPORT CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info param_name, size_t param_value_size,
                                                       void* param_value, size_t* param_value_size_ret) {

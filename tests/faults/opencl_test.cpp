@@ -6,6 +6,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,19 +36,32 @@ struct FailingCall {
     uint32_t variation;
 };
 
-// The calls of a sweep: all of them, or `sampled` the first of each kind, so that no action's use of a function is left
-// out. Which they are and how they fail follows from their kind. A stride over their numbers would meet other calls on
-// another processor.
-std::vector<FailingCall> calls_of(const Transcript& undisturbed, bool sampled) {
-    std::map<std::string, uint32_t> kinds; // and how many of each there were so far
-    std::vector<FailingCall> calls;
-    for (uint64_t at = 1; at <= undisturbed.calls; ++at) {
-        const std::string& kind = undisturbed.kinds[at - 1];
-        const uint32_t before = kinds[kind]++;
-        if (before == 0 || !sampled) calls.push_back({at, static_cast<uint32_t>(kind.size()) + before});
-    }
+// The calls of a sweep: all of them, or `sampled` the first of each function in each action, so that no action's use of
+// a function is left out. A stride over their numbers would meet other calls on another processor.
+std::vector<uint64_t> calls_of(const Transcript& undisturbed, bool sampled) {
+    std::set<Call> kinds;
+    std::vector<uint64_t> calls;
+    for (uint64_t at = 1; at <= undisturbed.calls; ++at)
+        if (kinds.insert(undisturbed.made[at - 1]).second || !sampled) calls.push_back(at);
     std::cout << calls.size() << " of " << undisturbed.calls << " calls, of " << kinds.size() << " kinds\n";
     return calls;
+}
+
+// How these calls fail: the first of a function that waits in each action with each of its errors, the others with one
+// each. A function's calls take turns, so that all of its errors come, whatever actions there are.
+std::vector<FailingCall> failures_of(const Transcript& undisturbed, const std::vector<uint64_t>& calls) {
+    std::map<std::string, uint32_t> turns;
+    std::set<Call> kinds;
+    std::vector<FailingCall> failures;
+    for (const uint64_t at : calls) {
+        const Call& call = undisturbed.made[at - 1];
+        const bool has_all = kinds.insert(call).second && waits(call.function);
+        const uint32_t turn = turns[call.function]++;
+        for (uint32_t i = 0; i < (has_all ? opencl_layer()->errors(call.function.c_str()) : 1); ++i)
+            failures.push_back({at, turn + i});
+    }
+    std::cout << failures.size() << " failures\n";
+    return failures;
 }
 
 // A script, and whether the device seems to share its memory with the host.
@@ -81,17 +95,16 @@ TEST_P(opencl_faults, the_same_calls_give_the_same) {
 
 // In a context that goes on all the time.
 TEST_P(opencl_faults, every_call_fails_once) {
-    for (uint32_t variation = 0; variation < (is_full() ? 3 : 1); ++variation) {
-        const Transcript transcript = run_failing_everything(*script(), OPENCL_FAULT_ONCE, variation);
-        EXPECT_GT(transcript.calls, 100u) << "hardly a call failed";
-        std::cout << transcript.calls << " calls failed\n";
-        ASSERT_NO_FATAL_FAILURE(expect_right(transcript, undisturbed_, "variation " + std::to_string(variation)));
-    }
+    const Transcript transcript = run_failing_everything(*script(), OPENCL_FAULT_ONCE, is_full());
+    EXPECT_GT(transcript.calls, 100u) << "hardly a call failed";
+    std::cout << transcript.calls << " failures\n";
+    expect_right(transcript, undisturbed_, "every call");
 }
 
 // From a new context on, where programs are loaded and kernels made.
 TEST_P(opencl_faults, a_call_fails_after_a_new_start) {
-    for (const FailingCall& call : calls_of(undisturbed_, !is_full() && GetParam().script == "cache")) {
+    const auto calls = calls_of(undisturbed_, !is_full() && GetParam().script == "cache");
+    for (const FailingCall& call : failures_of(undisturbed_, calls)) {
         const opencl_fault_plan plan{
             .at = call.at, .function = nullptr, .kind = OPENCL_FAULT_ONCE, .variation = call.variation, .code = 0};
         ASSERT_NO_FATAL_FAILURE(
@@ -102,13 +115,13 @@ TEST_P(opencl_faults, a_call_fails_after_a_new_start) {
 class opencl_event_faults : public opencl_faults {};
 
 TEST_P(opencl_event_faults, are_told_of) {
-    const Transcript transcript = run_failing_everything(*script(), OPENCL_FAULT_EVENT, 0);
+    const Transcript transcript = run_failing_everything(*script(), OPENCL_FAULT_EVENT, false);
     EXPECT_GT(transcript.calls, 2u);
     expect_right(transcript, undisturbed_, "events");
 }
 
 TEST_P(opencl_faults, the_device_is_lost) {
-    for (const auto& [at, variation] : calls_of(undisturbed_, !is_full())) {
+    for (const uint64_t at : calls_of(undisturbed_, !is_full())) {
         const Transcript transcript = run_lost(*script(), at);
         for (const std::string& fault : transcript.faults) ADD_FAILURE() << "call " << at << ": " << fault;
         if (HasFailure()) return;

@@ -178,6 +178,13 @@ const opencl_faults* opencl_layer() {
     return layer;
 }
 
+bool waits(std::string_view function) {
+    constexpr std::array all = {
+        "clFinish",          "clWaitForEvents", "clGetEventInfo", "clEnqueueReadBuffer", "clEnqueueWriteBuffer",
+        "clEnqueueMapBuffer"};
+    return std::find(all.begin(), all.end(), function) != all.end();
+}
+
 void watch(unsigned seconds) {
     patience = seconds;
     for (const int signal : {SIGALRM, SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) ::signal(signal, say_and_die);
@@ -196,9 +203,8 @@ Transcript run_with(Script& script, const opencl_fault_plan& plan) {
         if (outcome == Run::Outcome::broken) run.recover(action);
         if (outcome != Run::Outcome::passed) run.attempt(action, true);
         run.note(action);
-        while (run.transcript.kinds.size() < report().calls)
-            run.transcript.kinds.push_back(action.name + ", " +
-                                           opencl_layer()->function(run.transcript.kinds.size() + 1));
+        while (run.transcript.made.size() < report().calls)
+            run.transcript.made.push_back({action.name, opencl_layer()->function(run.transcript.made.size() + 1)});
     }
     run.transcript.calls = report().calls;
     run.arm(nothing);
@@ -206,7 +212,7 @@ Transcript run_with(Script& script, const opencl_fault_plan& plan) {
     return run.transcript;
 }
 
-Transcript run_failing_everything(Script& script, uint32_t kind, uint32_t variation) {
+Transcript run_failing_everything(Script& script, uint32_t kind, bool all) {
     Run run(script);
     run.arm(nothing);
     uint64_t failures = 0;
@@ -218,9 +224,10 @@ Transcript run_failing_everything(Script& script, uint32_t kind, uint32_t variat
         }
         run.prepare(action);
         std::set<std::string> coped; // what it gave
-        for (uint64_t at = 1;; ++at) {
+        uint32_t tried = 0;          // errors of the call
+        for (uint64_t at = 1;;) {
             run.unsettle();
-            const auto error = static_cast<uint32_t>(variation + at); // the same calls have others in another sweep
+            const auto error = static_cast<uint32_t>(at) + tried;
             run.arm({.at = at, .function = nullptr, .kind = kind, .variation = error, .code = 0});
             const Run::Outcome outcome = run.attempt(action, false);
             if (!run.failed() && outcome == Run::Outcome::passed) break;
@@ -229,6 +236,10 @@ Transcript run_failing_everything(Script& script, uint32_t kind, uint32_t variat
             // What coped with a failure is done again, where needed from where it began.
             if (outcome == Run::Outcome::passed) coped.insert(run.result(action));
             if (outcome != Run::Outcome::unchanged) run.recover(action);
+            const char* const failed = report().failed;
+            if (++tried < opencl_layer()->errors(failed) && (all || waits(failed))) continue;
+            ++at;
+            tried = 0;
         }
         run.arm(nothing);
         run.note(action);
