@@ -33,7 +33,8 @@ MaskSlice::MaskSlice(const ggml_tensor* mask, int64_t slice)
       row_bytes_(mask->nb[1]), element_bytes_(mask->nb[0]), columns_(mask->ne[0]) {}
 
 CellTracker::CellTracker(int64_t cells, bool is_alone, int64_t sinks, bool has_window)
-    : cells_(static_cast<size_t>(cells)), is_alone_(is_alone), has_window_(has_window), sinks_(sinks) {}
+    : cells_(static_cast<size_t>(cells)), is_alone_(is_alone), is_of_window_(has_window), has_window_(has_window),
+      sinks_(sinks) {}
 
 int64_t CellTracker::Opening::dead_cells() const {
     int64_t count = 0;
@@ -141,6 +142,7 @@ bool CellTracker::shows_window(std::span<const int32_t> cells, const MaskSlice& 
 
 std::vector<int64_t> CellTracker::find_first_tokens(std::span<const int32_t> cells, const MaskSlice& mask) const {
     std::vector<int64_t> found;
+    if (is_of_window_) return found; // its first tokens leave it; and who sees few others may begin a chunk
     for (size_t token = 0; token < cells.size(); ++token) {
         if (next_ + static_cast<int64_t>(token) < sinks_) continue; // a sink of the stream itself
         int64_t seen = 0;
@@ -212,7 +214,8 @@ CellTracker::Opening CellTracker::restore(std::span<const int32_t> cells) {
     // llama.cpp writes a state by cells, which may have been used again: which of its tokens came first is not known.
     // So none of them is taken for younger than another, or for the one from which the others descend.
     for (const int32_t cell : cells) at(cell).order = first;
-    if (is_alone_ || first == 0) return opening; // a state of all that was there may have several sequences
+    // A state of all that was there may have several sequences.
+    if (is_alone_ || is_of_window_ || first == 0) return opening;
     for (size_t token = 0; token < cells.size(); ++token) {
         if (static_cast<int64_t>(token) >= sinks_ || first + static_cast<int64_t>(token) < sinks_) continue;
         opening.anchors.push_back(cells[token]);

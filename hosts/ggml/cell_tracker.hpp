@@ -106,7 +106,8 @@ private:
 
     std::vector<Cell> cells_;
     bool is_alone_;
-    bool has_window_; // as it was told, or as the masks show
+    bool is_of_window_; // as it was told
+    bool has_window_;   // or as the masks show
     int64_t sinks_;
     int64_t next_ = 0;         // tokens since the stream was empty
     int64_t newest_group_ = 0; // of a stream of one sequence

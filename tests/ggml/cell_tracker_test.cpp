@@ -240,6 +240,17 @@ void test_chunk() {
     }
 }
 
+// The same around the ring of a window's cache, whose cells are used again.
+void test_chunk_in_a_ring() {
+    for (const int64_t chunk : {16, 12}) { // the edge at the ring's first cell, and behind it
+        Host host(true, cells, true, chunk);
+        for (int32_t token = 0; token < 40; ++token) {
+            const auto answer = host.append(tokens(token % cells, 1, 0));
+            expect(answer.anchors.empty(), "anchored behind a chunk's edge are" + to_string(answer.anchors));
+        }
+    }
+}
+
 void test_shared_chunk() {
     Host host(false, cells, false, 8);
     host.append(tokens(0, 8, 0));
@@ -367,7 +378,9 @@ void test_restored_shared() {
 void test_restored_shared_window() {
     Host host(false, 4, true);
     host.append(tokens(0, 6, 0));
-    expect_dead("a state of another sequence where the first token was", host.restore(tokens(0, 2, 1)), {});
+    const auto answer = host.restore(tokens(0, 2, 1));
+    expect_dead("a state of another sequence where the first token was", answer, {});
+    expect(answer.anchors.empty(), "tokens that leave a window are anchored:" + to_string(answer.anchors));
 }
 
 // The window's ring was written by cells: the newest tokens come first.
@@ -460,6 +473,7 @@ int main() {
     test_alone();
     test_window();
     test_chunk();
+    test_chunk_in_a_ring();
     test_moved();
     test_columns();
     test_shared();
