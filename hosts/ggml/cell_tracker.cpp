@@ -240,8 +240,10 @@ CellTracker::Opening CellTracker::open(std::span<const int32_t> cells, int64_t c
 CellTracker::Opening CellTracker::open(std::span<const int32_t> cells, const MaskSlice& mask) {
     std::vector<int64_t> dead = cells_behind(mask.columns());
     const int64_t taken_back = note_taken_back(cells, mask);
-    // A batch in cells that were not in use may begin a chunk.
-    const bool begins_anew = at(cells.front()).order >= 0 && find_seen(0, mask, flags_of(cells, cells_.size())) < 0;
+    // A batch in cells that were not in use may begin a chunk; so may one that goes on around the ring of a window.
+    const int64_t front = cells.front(), behind = (front > 0 ? front : static_cast<int64_t>(cells_.size())) - 1;
+    const bool goes_on = is_of_window_ && at(behind).order == next_ - 1;
+    const bool begins_anew = at(front).order >= 0 && !goes_on && find_seen(0, mask, flags_of(cells, cells_.size())) < 0;
     Opening opening = drop(cells, std::move(dead));
     opening.taken_back = taken_back;
     if (begins_anew) newest_group_ = next_;

@@ -240,7 +240,7 @@ void test_chunk() {
     }
 }
 
-// The same around the ring of a window's cache, whose cells are used again.
+// The same around the ring of a window's cache: cells are used again, and no batch there begins a sequence.
 void test_chunk_in_a_ring() {
     for (const int64_t chunk : {16, 12}) { // the edge at the ring's first cell, and behind it
         Host host(true, cells, true, chunk);
@@ -248,6 +248,10 @@ void test_chunk_in_a_ring() {
             const auto answer = host.append(tokens(token % cells, 1, 0));
             expect(answer.anchors.empty(), "anchored behind a chunk's edge are" + to_string(answer.anchors));
         }
+        expect_counts("around the ring", host, {32, 33, 34, 35, 36, 37, 38, 39, 8, 9});
+        host.remove(0, 0);
+        host.append(tokens(0, 2, 0));
+        expect_counts("another prompt", host, {0, 1});
     }
 }
 
