@@ -21,7 +21,8 @@ def check(family, count, report, error):
     expect(report is not None, f"{family}: the plugin was not called: it wrote no report")
     expect(report["in_place"] == [], f"{family}: caches that stayed in place: {report['in_place']}")
     caches, wanted = report["caches"], random_models.caches(family)
-    expect(len(caches) == wanted * count, f"{family}: {len(caches)} virtual caches in {count} programs, each has {wanted}")
+    expect(len(caches) == wanted * count,
+           f"{family}: {len(caches)} virtual caches in {count} programs, each has {wanted}")
     calls = report["attention_calls"]
     if wanted == 0:
         expect(calls == 0, f"{family}: {calls} attention calls, expected none without a cache")
