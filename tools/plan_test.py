@@ -86,6 +86,15 @@ class Bytes(Files):
         plan, _ = self.plan(gguf_files.header(own), "--context", 8192)
         self.assertEqual([len(group["layers"]) for group in plan["model"]["groups"]], [1, 29])
 
+    def test_layers_without_keys_of_their_own_have_no_cache(self):
+        model = gguf_files.model("gemma3n", window=(UINT32, 512))
+        plan, rows = self.plan(gguf_files.header(model), "--context", 8192)
+        self.assertEqual(plan["model"]["layers"], 30)
+        full, windows = plan["model"]["groups"]
+        self.assertEqual((full["layers"], full["window"], windows["window"]), ([4, 9, 14, 19], 0, 512))
+        self.assertEqual(sorted(full["layers"] + windows["layers"]), list(range(20)))
+        self.assertEqual(rows["cpu:k=f16,v=f16"]["bytes"], (4 * 8192 + 16 * 1024) * 3 * 64 * 2 * 2)
+
     def test_windows_keep_their_formats_and_evict_nothing(self):
         model = gguf_files.header(gguf_files.model("gemma2", window=(UINT32, 1000)))
         _, rows = self.plan(model, "--context", 65536, "--budget", 64, "--kv", "winnow:budget=128")

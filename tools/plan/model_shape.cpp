@@ -32,14 +32,20 @@ const std::set<std::string_view> plain = {
 // file says otherwise.
 struct Windows {
     int64_t period;
-    int64_t window; // where the file has none; 0: then there are no windows
+    int64_t window;                  // where the file has none; 0: then there are no windows
+    int64_t with_keys = most_layers; // first layers, with keys of their own; the others attend over the keys of these
 };
 const std::map<std::string_view, Windows> windowed = {
-    {"cohere2", {4, 0}}, {"gemma2", {2, 4096}}, {"gemma3", {6, 0}}, {"gpt-oss", {2, 0}}};
+    {"cohere2", {4, 0}}, {"gemma2", {2, 4096}}, {"gemma3", {6, 0}}, {"gemma3n", {5, 0, 20}}, {"gpt-oss", {2, 0}}};
 
-// docs/architectures.md says why.
-const std::set<std::string_view> in_place = {"grok",  "t5",        "gemma3n",   "deepseek32", "dots3note", "glm-dsa",
-                                             "hy_v4", "deepseek4", "glm5-next", "minimax-m3", "qwen4exp"};
+// What is said of an architecture whose cache stays in place, whole or in part, as in docs/architectures.md.
+constexpr std::string_view in_place = "stays in place, Winnow saves nothing there";
+constexpr std::string_view in_part = "stays in place in part, and winnow plan does not know how large that part is";
+const std::map<std::string_view, std::string_view> unplanned = {
+    {"deepseek32", in_part}, {"deepseek4", in_place}, {"dots3note", in_part}, {"glm-dsa", in_part},
+    {"glm5-next", in_part},  {"grok", in_place},      {"hy_v4", in_part},     {"minimax-m3", in_place},
+    {"qwen4exp", in_part},   {"t5", in_place},
+};
 
 class Shapes {
 public:
@@ -63,7 +69,7 @@ public:
         std::map<std::tuple<bool, int64_t>, LayerGroup> groups; // in the order of the first cache, then the windows'
         for (int64_t layer = 0; layer < shape_.layers; ++layer) {
             const auto at = static_cast<size_t>(layer);
-            if (!kinds.attends[at]) continue;
+            if (!kinds.attends[at] || layer >= layers_with_keys()) continue;
             check_heads(layer, q_heads[at], kv_heads[at]);
             LayerGroup& group = groups[{windows[at] != 0, kv_heads[at]}];
             if (group.layers.empty()) group = {{}, q_heads[at], kv_heads[at], 0, 0, windows[at], has_latent_keys()};
@@ -89,9 +95,9 @@ public:
 private:
     void check_architecture() const {
         const std::string& name = shape_.architecture;
-        if (in_place.count(name)) {
-            keys_.fail("llama.cpp's cache of the architecture " + name +
-                       " stays in place, Winnow saves nothing there (docs/architectures.md says why)");
+        if (const auto found = unplanned.find(name); found != unplanned.end()) {
+            keys_.fail("llama.cpp's cache of the architecture " + name + " " + std::string(found->second) +
+                       " (docs/architectures.md says why)");
         }
         if (plain.count(name) || windowed.count(name) || is_hybrid(name)) return;
         std::string known;
@@ -123,6 +129,11 @@ private:
                        std::to_string(heads) + " heads, and there is no " + keys_.full(name));
         }
         return width / heads;
+    }
+
+    int64_t layers_with_keys() const {
+        const auto known = windowed.find(shape_.architecture);
+        return known == windowed.end() ? shape_.layers : known->second.with_keys;
     }
 
     // 0 where a layer has none.

@@ -34,7 +34,7 @@ struct ModelShape {
 };
 
 // Throws std::runtime_error where the metadata is missing, contradicts itself, or is of an architecture whose cache is
-// not known here or stays in place: a refusal, where the bytes would be wrong.
+// not known here or stays in place, whole or in part: a refusal, where the bytes would be wrong.
 ModelShape read_shape(const GgufHeader& header);
 
 // The cells of one sequence that llama.cpp makes for a context of so many tokens.

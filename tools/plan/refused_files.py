@@ -1,12 +1,16 @@
 """Tests of `winnow plan` with files that it has to refuse; plan_test.py runs them."""
 
+import re
 import struct
 import subprocess
+from pathlib import Path
 
 import gguf_files
 from gguf_files import ARRAY, BOOL, FLOAT32, INT32, STRING, UINT32, UINT64
 
 from plan.planned_files import Files
+
+ARCHITECTURES = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
 
 
 class BrokenFiles(Files):
@@ -83,6 +87,19 @@ class Metadata(Files):
                 ("lfm2", {"window": (UINT32, 512)}, "windows"), ("mamba", {"state": (UINT32, 16)}, "mamba"),
                 ("qwen35", {"recurrent_layers": (ARRAY, (INT32, [1] * 29))}, "29 numbers"),
                 ("qwen35", {"interval": (UINT32, 0)}, "expected 1 to"), ("grok", {}, "stays in place"),
-                ("gemma3n", {}, "stays in place"), ("nonesuch", {}, "nonesuch"),
+                ("nonesuch", {}, "nonesuch"),
                 ("openelm", {"head_count": (ARRAY, (INT32, [9] * 29 + [6]))}, "stays in place")):
             self.refuse(gguf_files.header(gguf_files.model(architecture, **changes)), word)
+
+    def test_a_cache_in_place_is_refused_as_its_page_says(self):
+        page = ARCHITECTURES.read_text(encoding="utf-8")
+        virtual = re.findall(r"`([\w.-]+)`", re.search(r"\*\*The cache is virtual.*?: (`.*?)\.\n\n", page, re.S)[1])
+        staying = re.findall(r"^\| `([\w.-]+)` \| [^|]* \| (in place|in part): ", page, re.M)
+        self.assertTrue(virtual and staying)
+        words = {"in place": "stays in place, Winnow saves nothing there",
+                 "in part": "stays in place in part, and winnow plan does not know how large"}
+        for architecture, where in staying:
+            self.refuse(gguf_files.header(gguf_files.model(architecture)), f" {architecture} ", words[where])
+        for architecture in virtual:
+            _, _, err = self.run_plan(gguf_files.header(gguf_files.model(architecture, block_count=None)))
+            self.assertNotIn("in place", err)
