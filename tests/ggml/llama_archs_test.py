@@ -3,10 +3,10 @@ those of ggml's CPU backend, and the same again after the model was saved and lo
 
 What it prints says for every architecture who computed the attention and where the cache was. docs/architectures.md
 has both, and a run fails where it sees something else, so that an architecture that leaves Winnow without a word is
-found.
+found. The page has the lists of the newest version of ggml, and what differs with others.
 
     llama_archs_test.py --llama-cpp DIR --plugin libwinnow_ggml.so --preload libwinnow_load_backend.so --work DIR \\
-        --page docs/architectures.md --write      makes the page's lists anew, from a run in each mode
+        --page docs/architectures.md --write      makes the page's lists of this ggml anew, from a run in each mode
 """
 
 import os
@@ -33,13 +33,14 @@ REASONS = {
     r"another backend than Winnow": "{} is another backend's",
 }
 NONE, VIRTUAL, IN_PLACE, BY_LLAMA_CPP = "no KV cache", "virtual", "in place", "llama.cpp attends"
+NO_MODEL = "no model"  # with one version of ggml, and the newest one has it
 
 
 class Architecture:
     """What the program printed of one."""
 
     def __init__(self):
-        self.tests = []  # (squared error, whether the model is the same after saving) of those that were not skipped
+        self.tests = []  # (squared errors, whether the model is the same after saving) of those that were not skipped
         self.attentions = 0
         self.caches = 0  # whether there are any
         self.virtual = 0  # caches
@@ -47,13 +48,15 @@ class Architecture:
 
     def add(self, text):
         text = re.sub(r"\x1b\[[\d;]*m", "", text)
-        result = re.search(r"\b(OK|FAIL|SKIP)\b(?: \(toggle\))? +\(([^)]*)\)\| +(OK|FAIL|SKIP)\|", text)
+        # Newer ones have a third result: tokens and embeddings in one batch, as in several.
+        result = re.search(r"\b(OK|FAIL|SKIP)\b(?: \(toggle\))? +\(([^)]*)\)\| +(OK|FAIL|SKIP)\|"
+                           r"(?: *(?:OK|FAIL) +\(([^)]*)\)\|)?", text)
         skipped = re.search(r"\bSKIP +\| +SKIP\|", text)
         expect(result or skipped, f"no result in\n{text[-2000:]}")
         if skipped:
             return
         expect("(toggle)" not in text, f"no attention without a causal mask:\n{text[-2000:]}")
-        self.tests.append((float(result[2]), result[3] != "FAIL"))
+        self.tests.append(([float(error) for error in result.group(2, 4) if error], result[3] != "FAIL"))
         calls = re.findall(r"winnow: (\d+) attention and \d+ append calls", text)
         self.attentions += sum(int(count) for count in calls)
         self.virtual += len(re.findall(r"winnow: \S+ and \d+ layers in all \(", text))
@@ -121,9 +124,10 @@ def check(found, report, mode):
         has_cache, is_kept = architecture.caches > 0, mode != "in_place" and not architecture.stay
         expect(not has_cache or not is_kept or architecture.attentions, f"{name}: no attention over a virtual cache")
         expect(has_cache or not architecture.attentions, f"{name}: attentions without a cache")
-    errors = {name: max(error for error, _ in architecture.tests) for name, architecture in tested.items()}
-    unknown = [name for name, architecture in tested.items() if any(error != error for error, _ in architecture.tests)]
+    errors = {name: sum((its for its, _ in architecture.tests), []) for name, architecture in tested.items()}
+    unknown = [name for name, its in errors.items() if any(error != error for error in its)]
     expect(not unknown, f"logits that are not a number: {unknown}")
+    errors = {name: max(its) for name, its in errors.items()}
     worst = max(errors, key=errors.get)
     print(f"largest squared error of logits, relative: {errors[worst]:.2e} ({worst})")
     expect(all(same for architecture in tested.values() for _, same in architecture.tests), "saved models differ")
@@ -134,41 +138,74 @@ def list_of(names):
     return ", ".join(f"`{name}`" for name in sorted(names))
 
 
-def lists(cells, tests, skipped, version):
-    """The lists of the page: cells is {name: {mode: cell}}, for the modes of COLUMNS."""
-    def where(wanted):
-        return [name for name, its in cells.items() if tuple(its.values()) == wanted]
-    virtual, none = where((IN_PLACE, VIRTUAL, VIRTUAL)), where((NONE, NONE, NONE))
-    rest = sorted(set(cells) - set(virtual) - set(none))
+def table(cells):
+    return "\n".join([f"| architecture | {' | '.join(COLUMNS.values())} |", "|---" * (1 + len(COLUMNS)) + "|",
+                      *(f"| `{name}` | {' | '.join(its[mode] for mode in COLUMNS)} |"
+                        for name, its in sorted(cells.items()))])
+
+
+def newest(page):
+    return max(page, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def differences(cells, base):
+    """What an older version has other than base."""
+    missing = dict.fromkeys(COLUMNS, NO_MODEL)
+    return {name: cells.get(name, missing) for name in set(cells) | set(base) if cells.get(name) != base.get(name)}
+
+
+def lists(page, skipped):
+    """The lists of the page: page is {version of ggml: {name: {mode: cell}}}, for the modes of COLUMNS."""
+    version = newest(page)
+    cells = page[version]
+    virtual, none = ([name for name, its in cells.items() if its == dict(zip(COLUMNS, wanted))]
+                     for wanted in ((IN_PLACE, VIRTUAL, VIRTUAL), (NONE, NONE, NONE)))
+    rest = {name: its for name, its in cells.items() if name not in virtual + none}
     paragraphs = [
-        f"With ggml {version}: {tests} models of {len(cells)} architectures.",
+        f"**With ggml {version}** there are {len(cells)} architectures.",
         f"**The cache is virtual** ({len(virtual)}), and attended by Winnow in place without `WINNOW_KV`: "
         f"{list_of(virtual)}.",
         f"**There is no KV cache** ({len(none)}): {list_of(none)}.",
         f"**Parts of the cache, or all, stay in place** ({len(rest)}):",
-        "\n".join([f"| architecture | {' | '.join(COLUMNS.values())} |", "|---" * (1 + len(COLUMNS)) + "|",
-                   *(f"| `{name}` | {' | '.join(cells[name].values())} |" for name in rest)]),
+        table(rest),
         f"**The program makes no model** of these ({len(skipped)}): {list_of(skipped)}.",
     ]
+    for older in sorted(set(page) - {version}):
+        other = differences(page[older], cells)
+        paragraphs += [f"**With ggml {older}** these differ:", table(other)] if other else [
+            f"**With ggml {older}** nothing differs."]
     fill = textwrap.TextWrapper(120, break_on_hyphens=False, break_long_words=False).fill
     wrapped = [text if text.startswith("|") else fill(text) for text in paragraphs]
     return "\n" + "\n\n".join(wrapped) + "\n\n"
 
 
+def read_table(text):
+    return {name: dict(zip(COLUMNS, rest.split(" | "))) for name, rest in
+            re.findall(r"^\| `([\w.-]+)` \| (.*) \|$", text, re.M)}
+
+
+def read_lists(text):
+    """{name: {mode: cell}} of the newest version."""
+    cells = read_table(text)
+    for title, wanted in (("The cache is virtual", (IN_PLACE, VIRTUAL, VIRTUAL)), ("There is no KV", (NONE,) * 3)):
+        paragraph = re.search(rf"^\*\*{title}.*?:\s(`.*?`)\.\n\n", text, re.M | re.S)
+        expect(paragraph, f"the page does not say which: {title}")
+        cells |= {name: dict(zip(COLUMNS, wanted)) for name in re.findall(r"`([^`]+)`", paragraph[1])}
+    return cells
+
+
 def read_page(page):
-    """{name: {mode: cell}}"""
+    """({version of ggml: {name: {mode: cell}}}, names of which the newest has no model)"""
     text = page.read_text(encoding="utf-8")
     expect(BEGIN in text and END in text, f"{page} has no {BEGIN.strip()} and {END.strip()}")
     text = text.split(BEGIN)[1].split(END)[0]
-    cells = {}
-    for title, wanted in (("The cache is virtual", (IN_PLACE, VIRTUAL, VIRTUAL)), ("There is no KV", (NONE,) * 3)):
-        paragraph = re.search(rf"^\*\*{title}.*?:\s(`.*?`)\.\n\n", text, re.M | re.S)
-        expect(paragraph, f"{page} does not say which: {title}")
-        for name in re.findall(r"`([^`]+)`", paragraph[1]):
-            cells[name] = dict(zip(COLUMNS, wanted))
-    for name, rest in re.findall(r"^\| `([\w.-]+)` \| (.*) \|$", text, re.M):
-        cells[name] = dict(zip(COLUMNS, rest.split(" | ")))
-    return cells
+    _, version, base, *others = re.split(r"^\*\*With ggml ([\d.]+)\*\*", text, flags=re.M)
+    versions = {version: read_lists(base)}
+    for older, differing in zip(others[::2], others[1::2]):
+        cells = versions[version] | read_table(differing)
+        versions[older] = {name: its for name, its in cells.items() if NO_MODEL not in its.values()}
+    skipped = re.search(r"^\*\*The program makes no model.*?:\s(.*?)\.\n", base, re.M | re.S)
+    return versions, re.findall(r"`([^`]+)`", skipped[1])
 
 
 def compare(cells, found, options):
@@ -182,16 +219,20 @@ def compare(cells, found, options):
 
 
 def write(host, options):
-    cells, tests = {}, 0
+    page, skipped = read_page(options.page)
+    cells = {}
     for mode in COLUMNS:
         found, report = run(host, options, mode)
         for name, architecture in found.items():
             if architecture.tests:
                 cells.setdefault(name, {})[mode] = architecture.cell(mode)
-    tests = sum(len(architecture.tests) for architecture in found.values())
-    made = lists(cells, tests, [name for name in found if name not in cells], report["ggml_version"])
+    version = report["ggml_version"]
+    page[version] = cells
+    if version == newest(page):
+        skipped = [name for name in found if name not in cells]
     text = options.page.read_text(encoding="utf-8")
-    options.page.write_text(text.split(BEGIN)[0] + BEGIN + made + END + text.split(END)[1], encoding="utf-8")
+    options.page.write_text(text.split(BEGIN)[0] + BEGIN + lists(page, skipped) + END + text.split(END)[1],
+                            encoding="utf-8")
 
 
 def test():
@@ -207,8 +248,12 @@ def test():
     if options.write:
         write(host, options)
         return
-    cells = read_page(options.page)
-    found, _ = run(host, options, options.mode)
+    page, _ = read_page(options.page)
+    found, report = run(host, options, options.mode)
+    version = report["ggml_version"]
+    if version not in page:
+        print(f"{options.page} says nothing of ggml {version}: compared with ggml {newest(page)}")
+    cells = page.get(version, page[newest(page)])
     compare(cells, found, options)
     if not options.archs:
         tested = {name for name, architecture in found.items() if architecture.tests}
