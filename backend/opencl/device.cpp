@@ -141,6 +141,8 @@ public:
     void flush() override { runtime_.flush(); }
     void finish() override { runtime_.finish(); }
     void wait_cl_event(void* cl_event) override { runtime_.wait_cl_event(cl_event); }
+    // An append that is deferred has none: it is over host memory that the device uses in place
+    // (DeferredAppend::defer).
     uint64_t next_result() const override { return runtime_.state().transfers.next_fetch(); }
     void drop_results_from(uint64_t result) override { runtime_.state().transfers.drop_from(result); }
     bool is_of_parent() const override { return is_forked(); }
