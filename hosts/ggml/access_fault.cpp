@@ -93,8 +93,14 @@ bool is_ours(const struct sigaction& action) {
     return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_fault;
 }
 
+// A handler that came after this one may hand on to it, and is left alone. Where one ended by the default action, this
+// one is installed again.
 void install() {
-    if (sigaction(SIGSEGV, nullptr, &before) != 0) return;
+    struct sigaction now {};
+    if (sigaction(SIGSEGV, nullptr, &now) != 0) return;
+    const bool is_default = (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL;
+    if (installation().is_installed && !is_default) return;
+    before = now;
     struct sigaction ours = before; // the same signals are blocked
     ours.sa_flags = (before.sa_flags & (SA_NODEFER | SA_RESTART)) | SA_SIGINFO | SA_ONSTACK;
     ours.sa_sigaction = on_fault;
@@ -128,7 +134,7 @@ ReservedRange::ReservedRange(const void* begin, size_t size, const char* name) {
     entry_->is_told.store(false);
     entry_->begin.store(reinterpret_cast<uintptr_t>(begin));
     entry_->end.store(reinterpret_cast<uintptr_t>(begin) + size);
-    if (installation().ranges++ == 0 && !installation().is_installed) install();
+    if (installation().ranges++ == 0) install();
 }
 
 ReservedRange::~ReservedRange() {

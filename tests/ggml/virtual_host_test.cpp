@@ -349,6 +349,19 @@ void explains_accesses_by_address() {
         expect(end.said.find(line) != std::string::npos, "before the program's own handler it said: " + end.said);
     }
     expect(handler_now() == end_with_7, "the program's own handler is gone");
+    {
+        const Host host;
+        signal(SIGSEGV, end_with_7);
+    }
+    expect(handler_now() == end_with_7, "a handler that came later is gone");
+    signal(SIGSEGV, SIG_DFL); // as it ends
+    {
+        const Host host;
+        const End end = end_of_reader(static_cast<const char *>(host.v->data) + ggml_nbytes(host.v) / 2);
+        expect(end.said.find(line) != std::string::npos, "after a handler that came later it said: " + end.said);
+        expect(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGSEGV, "status " + std::to_string(end.status));
+    }
+    expect(handler_now() == SIG_DFL, "the handler stays after one that came later");
     sigaction(SIGSEGV, &before, nullptr);
     munmap(elsewhere, 1 << 16);
 }
