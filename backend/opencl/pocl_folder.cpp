@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 namespace winnow::opencl {
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* variable = "POCL_CACHE_DIR";
+constexpr std::string_view prefix = "winnow-pocl-"; // of the names of own folders
 
 // As PoCL has it.
 fs::path usual_folder() {
@@ -60,7 +62,7 @@ public:
 
     // Whether one could be made in `parent` that PoCL can use.
     bool make_in(const fs::path& parent) {
-        std::string made = parent / "winnow-pocl-XXXXXX";
+        std::string made = parent / (std::string(prefix) + "XXXXXX");
         if (::mkdtemp(made.data()) == nullptr) return false;
         path_ = std::move(made);
         process_ = ::getpid();
@@ -81,7 +83,9 @@ private:
 std::string make_pocl_folder_usable(const Log& log) {
     static OwnFolder own;
     const fs::path usual = usual_folder();
-    const std::string trouble = trouble_with(usual);
+    // A process that this one was started by has its variable for this one, too, and removes the folder as it ends.
+    const bool is_anothers = usual != own.path() && usual.filename().native().starts_with(prefix);
+    const std::string trouble = is_anothers ? "another process removes it when that ends" : trouble_with(usual);
     if (trouble.empty()) return {};
     const std::string text = "PoCL cannot use its folder for compiled kernels, \"" + usual.string() + "\": " + trouble;
     const char* const temporary = std::getenv("TMPDIR");

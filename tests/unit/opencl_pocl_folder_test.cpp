@@ -106,5 +106,22 @@ TEST_F(opencl_pocl_folder, it_is_gone_with_the_process_and_nobody_else_may_read_
     EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
 }
 
+// A child has its parent's variables, and may outlive it.
+TEST_F(opencl_pocl_folder, one_of_another_process_is_left_to_that) {
+    if (!has_pocl()) WINNOW_SKIP_WITHOUT_POCL("there is no PoCL");
+    const std::string others = temporary_.file("winnow-pocl-abcdef");
+    for (const bool is_gone : {true, false}) {
+        if (!is_gone) std::filesystem::create_directory(others);
+        ASSERT_EQ(::setenv("POCL_CACHE_DIR", others.c_str(), 1), 0);
+        EXPECT_EXIT(compute(), testing::ExitedWithCode(0), "another process removes it.* instead");
+        EXPECT_NE(std::filesystem::exists(others), is_gone);
+        std::string folder;
+        std::ifstream(temporary_.file("told")) >> folder;
+        EXPECT_NE(folder.find("winnow-pocl-"), std::string::npos) << folder;
+        EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(others));
+}
+
 } // namespace
 } // namespace winnow::opencl
