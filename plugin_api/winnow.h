@@ -621,8 +621,9 @@ typedef struct winnow_api {
     int32_t (*event_destroy)(winnow_event *event);
     /* Later operations of the context wait for a cl_event of the host's, which is retained until a wait finds it over.
      * Where it fails their results are undefined: their events, and the next finish, buffer_read or other call that
-     * waits, return WINNOW_ERROR_DEVICE. wait_cl_event does, where it has failed already. event_get_cl gives the
-     * cl_event of an event, borrowed until event_destroy. Only where the context is OpenCL. */
+     * waits, return WINNOW_ERROR_DEVICE; buffer_destroy and cache_destroy leave that to a later call. wait_cl_event
+     * does, where it has failed already. event_get_cl gives the cl_event of an event, borrowed until event_destroy.
+     * Only where the context is OpenCL. */
     int32_t (*wait_cl_event)(winnow_context *context, void *cl_event);
     int32_t (*event_get_cl)(winnow_event *event, void **cl_event);
 

@@ -183,7 +183,7 @@ int32_t buffer_destroy(winnow_buffer* buffer) {
     if (buffer == nullptr) return WINNOW_OK;
     winnow_context* const context = buffer->context;
     return releasing(context, [&] {
-        context->device->finish();
+        context->device->wait();
         context->buffers.erase(buffer);
     });
 }

@@ -112,7 +112,7 @@ int32_t cache_destroy(winnow_cache* cache) {
     if (cache == nullptr) return WINNOW_OK;
     winnow_context* const context = cache->context;
     return releasing(context, [&] {
-        context->device->finish();
+        context->device->wait();
         context->caches.erase(cache);
     });
 }

@@ -259,6 +259,8 @@ public:
     virtual std::unique_ptr<Event> mark() = 0; // completes with all that was enqueued before
     virtual void flush() = 0;
     virtual void finish() = 0;
+    // The same, but what has failed meanwhile is left to the next finish().
+    virtual void wait() = 0;
     virtual void wait_cl_event(void* cl_event) = 0;
 
     // Results that a wait still has to bring to the host's memory have numbers, and this is the next one's. After a

@@ -140,6 +140,7 @@ public:
     }
     void flush() override { runtime_.flush(); }
     void finish() override { runtime_.finish(); }
+    void wait() override { runtime_.state().wait(); }
     void wait_cl_event(void* cl_event) override { runtime_.wait_cl_event(cl_event); }
     // An append that is deferred has none: it is over host memory that the device uses in place
     // (DeferredAppend::defer).

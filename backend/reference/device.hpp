@@ -47,6 +47,7 @@ public:
     std::unique_ptr<Event> mark() override;
     void flush() override {}
     void finish() override {}
+    void wait() override {}
     void wait_cl_event(void* cl_event) override;
 
 private:

@@ -420,12 +420,27 @@ TEST_F(opencl_interop, a_host_event_that_fails_is_told_by_every_wait_for_what_ca
     EXPECT_TRUE(is_told(api().wait_cl_event(context, over()))) << api().context_message(context);
     expect_right();
 
+    const cl::Event lost = user_event(); // which the end of a buffer or a cache leaves to the next wait
+    winnow_buffer* buffer = allocate(context, 64);
+    auto desc = sized<winnow_cache_desc>();
+    desc.layers = desc.q_num_heads = desc.kv_num_heads = 1;
+    desc.head_size = head_size;
+    desc.context = 64;
+    winnow_cache* cache = nullptr;
+    ASSERT_EQ(api().cache_create(context, &desc, &cache), WINNOW_OK) << api().context_message(context);
+    ASSERT_EQ(api().wait_cl_event(context, lost()), WINNOW_OK);
+    ASSERT_EQ(attend(nullptr), WINNOW_OK);
+    ASSERT_EQ(clSetUserEventStatus(lost(), CL_OUT_OF_RESOURCES), CL_SUCCESS);
+    EXPECT_EQ(api().cache_destroy(cache), WINNOW_OK) << api().context_message(context);
+    EXPECT_EQ(api().buffer_destroy(buffer), WINNOW_OK) << api().context_message(context);
+    EXPECT_TRUE(is_told(api().finish(context)));
+
     const cl::Event last = user_event(); // which the context's end is told of
     ASSERT_EQ(api().wait_cl_event(context, last()), WINNOW_OK);
     ASSERT_EQ(attend(nullptr), WINNOW_OK);
     ASSERT_EQ(clSetUserEventStatus(last(), CL_OUT_OF_RESOURCES), CL_SUCCESS);
     EXPECT_EQ(api().context_destroy(context), WINNOW_ERROR_DEVICE);
-    for (const cl::Event* event : {&pending, &over, &last})
+    for (const cl::Event* event : {&pending, &over, &lost, &last})
         EXPECT_TRUE(eventually([&] { return references(clGetEventInfo, (*event)(), CL_EVENT_REFERENCE_COUNT) == 1; }));
 }
 
