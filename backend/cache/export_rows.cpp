@@ -38,7 +38,6 @@ public:
             if (keys) expect_exact(*keys, true);
             if (values) expect_exact(*values, false);
             if (keys) write_keys(*keys);
-            if (!keys && layer_.has_means) expect_means_in_keys();
             if (values) write_values(*values);
         }
         for (const std::optional<ExactRows>* each : {&keys, &values})
@@ -135,7 +134,8 @@ private:
         }
     }
 
-    // Values that are less their means are of no use without a ledger, which the keys of such a layer carry.
+    // Values that are less their means are of no use without a ledger. Where they have no room for it, the keys of all
+    // of these tokens have to have it.
     void expect_means_in_keys() {
         std::vector<std::byte> bytes(static_cast<size_t>(shape_.kv_heads * count() * 2 * shape_.head_size));
         CacheRows keys = args_;
@@ -149,7 +149,9 @@ private:
         keys.k.offset = 0;
         read(cache_, keys);
         ExactRows rows(keys.k, "k");
+        const auto of_values = std::exchange(rooms_, {});
         write_keys(rows);
+        rooms_ = of_values;
     }
 
     void write_keys(ExactRows& rows) {
@@ -166,7 +168,8 @@ private:
     void write_values(ExactRows& rows) {
         mark_packed(rows, false);
         // Keys that were exported before, in parts of which some had too little room, may have no ledger of all tokens.
-        if (!args_.k && !layer_.has_means && !is_told_by_rows(rows)) carry_ledger(rows);
+        const bool has_ledger = !args_.k && !is_told_by_rows(rows) && carry_ledger(rows);
+        if (!args_.k && layer_.has_means && !has_ledger) expect_means_in_keys();
         seal_all(rows);
     }
 

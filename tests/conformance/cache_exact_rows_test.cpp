@@ -150,6 +150,47 @@ void run_continuation(const CacheSetup& setup, int64_t first, Parts parts) {
     EXPECT_EQ(target.stats().bytes, source.stats().bytes);
 }
 
+// A key that is exported alone has no room for the means that it is less, and comes rounded. The values, which are
+// exported together, bring them, so that the other rows come back as they were.
+void run_means_in_values(const CacheSetup& setup) {
+    constexpr int64_t seen = 150, alone = 60; // behind the sinks, and left the residual window
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup), target(subject(), setup);
+    ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, seen));
+    const std::vector<int64_t> all = token_ids_to(seen);
+    for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        TokenRows rows = exported(source, layer, all, Sides::values);
+        rows.k = make_rows(setup, layer, 0, all).k;
+        for (const auto& [begin, end] : {std::pair{int64_t{0}, alone}, {alone, alone + 1}, {alone + 1, seen}}) {
+            TokenRows some = make_rows(setup, layer, 0, {all.begin() + begin, all.begin() + end});
+            some.v = TestTensor();
+            const bool is_alone = begin == alone;
+            ASSERT_EQ(run(source, source.api().cache_export_rows, some),
+                      is_alone ? WINNOW_ERROR_UNSUPPORTED : WINNOW_OK)
+                << source.message();
+            if (is_alone) {
+                ASSERT_EQ(run(source, source.api().cache_read, some), WINNOW_OK) << source.message();
+            }
+            some.k.each_row([&, first = begin](const Index& at) {
+                std::memcpy(rows.k.element({0, at[1], at[2] + first, 0}), some.k.element(at), some.k.row_size());
+            });
+        }
+        TokenRows given = as_given(setup, rows, all);
+        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+        TokenRows want = make_token_rows(setup, layer, 0, all, WINNOW_TYPE_F32), got = want;
+        ASSERT_EQ(run(source, source.api().cache_read, want), WINNOW_OK) << source.message();
+        ASSERT_EQ(run(target, target.api().cache_read, got), WINNOW_OK) << target.message();
+        for (const auto& [name, a, b] : {std::tuple{"k", &want.k, &got.k}, std::tuple{"v", &want.v, &got.v}})
+            a->each([&, name = name, a = a, b = b](const Index& at) {
+                const double x = a->get(at), y = b->get(at);
+                ASSERT_EQ(std::isnan(x), std::isnan(y)) << name << " of token " << at[2];
+                if (!std::isnan(x)) {
+                    ASSERT_NEAR(y, x, .05 * std::fabs(x) + .05) << name << " of token " << at[2];
+                }
+            });
+    }
+}
+
 // Tokens that were taken back, or removed from the middle so that later ones moved down: what is left is imported and
 // goes on.
 void run_edited(const CacheSetup& setup, bool moves) {
@@ -451,6 +492,9 @@ void register_cache_exact_rows() {
     const CacheSetup packed = with_shape({}, 1);
     register_cache_test(suite, "keys_in_parts", __FILE__, __LINE__,
                         [=] { run_continuation(packed, 110, Parts::first_key); });
+    CacheSetup centered = packed;
+    centered.center = true;
+    register_cache_test(suite, "means_in_values", __FILE__, __LINE__, [=] { run_means_in_values(centered); });
     register_cache_test(suite, "damaged", __FILE__, __LINE__, [=] { run_damaged(packed); });
     CacheSetup other = packed;
     other.k_type = other.v_type = WINNOW_TYPE_Q8_0;
