@@ -118,6 +118,8 @@ private:
     std::optional<InPlaceCache> in_place_;
     bool is_used_ = false;                 // tokens were stored
     std::set<const ggml_tensor*> claimed_; // nodes of the graph that is being planned
+    // Of its attentions, while each still has its own mask, which the scheduler may replace by a copy.
+    std::map<const ggml_tensor*, std::string> computed_masks_;
     // Why a node of it, or one that was asked about without a graph, cannot be computed; and why a graph cannot, as
     // graph_of() tells it.
     std::map<const ggml_tensor*, std::string> refused_nodes_;

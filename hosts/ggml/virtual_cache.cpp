@@ -23,10 +23,10 @@ void VirtualCache::note_windows(const std::shared_ptr<VirtualCache>& base) {
     if (base) arrivals_.join(base->arrivals_);
 }
 
-void VirtualCache::check_rules(const ggml_tensor* node) {
-    const std::string computed = CacheShape::computed_mask(node);
-    cache_.check_rules(rules(), computed);
-    if (!computed.empty()) shape_.note_computed_masks();
+void VirtualCache::check_rules(const std::string& computed_mask) {
+    if (shape_.has_computed_masks()) return; // there is one for them
+    cache_.check_rules(rules(), computed_mask);
+    if (!computed_mask.empty()) shape_.note_computed_masks();
 }
 
 void VirtualCache::make() {

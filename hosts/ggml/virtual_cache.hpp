@@ -32,9 +32,9 @@ public:
     // Whether the cache could carry out an attention, before it is computed; throws where not. The first tells the
     // heads of all.
     void check_supported(const ggml_tensor* node, const SdpaNode& sdpa) { shape_.check_supported(node, sdpa.desc()); }
-    // Throws where no rule fits, or only one that may lose what the mask of an attention shows, once the heads are
-    // known, and whether there are windows.
-    void check_rules(const ggml_tensor* node);
+    // Throws where no rule fits, or only one that may lose what a computed mask shows (CacheShape::computed_mask), once
+    // the heads are known, and whether there are windows.
+    void check_rules(const std::string& computed_mask);
 
     void set_rows(const ggml_tensor* root, const ggml_tensor* node, Counters& counters);
     void attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters);

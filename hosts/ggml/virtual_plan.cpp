@@ -69,7 +69,8 @@ void VirtualBuffer::check_supported(const ggml_tensor* node) {
         !reads_others(node, 3) && sdpa.translate(node, nullptr)) {
         VirtualCache& cache = *find_cache(root_of(node->src[1]));
         cache.check_supported(node, sdpa);
-        if (is_used_) cache.check_rules(node); // before that, once the whole graph has told which cache has windows
+        computed_masks_[node] = CacheShape::computed_mask(node);
+        if (is_used_) cache.check_rules(computed_masks_[node]); // else when the whole graph tells where windows are
         return;
     }
     throw std::runtime_error(misuse(node));
@@ -107,7 +108,7 @@ void VirtualBuffer::take_masks(const AttentionMasks& masks) {
                 VirtualBuffer* buffer = virtual_buffer_of(others);
                 find_cache(keys)->note_windows(buffer ? buffer->find_cache(others) : nullptr);
             }
-            find_cache(keys)->check_rules(node);
+            find_cache(keys)->check_rules(computed_masks_[node]);
         } catch (const std::runtime_error& error) {
             refuse(node, error.what());
         }
@@ -147,6 +148,7 @@ void VirtualBuffer::end_plan(const ggml_cgraph* part) {
         if (has_node(part, node)) refused_graphs_.emplace(graph_of(part), reason);
     }
     claimed_.clear();
+    computed_masks_.clear();
     refused_nodes_.clear();
 }
 
