@@ -143,10 +143,10 @@ void VirtualCache::restore(const PendingStates::State& state) {
 }
 
 // llama.cpp removes a sequence from both caches of a model. The one without windows notices that sooner: there the
-// first token of a sequence stays until all of it is gone.
+// first token of a sequence stays until all of it is gone. Before its first attention it has noticed nothing.
 void VirtualCache::remove_what_base_lacks(int64_t stream) {
     const std::shared_ptr<VirtualCache> base = base_.lock();
-    if (!base) return;
+    if (!base || !base->cache_.is_made()) return;
     base->restore_pending();
     for (const CellRange& range : to_ranges(arrivals_.gone_from(base->arrivals_))) remove(stream, range);
 }

@@ -34,8 +34,10 @@ struct Use {
     int zeros = 0;  // tokens whose embedding is zero, from `first_zero` on
     int first_zero = 0;
     int cycles = 1;
-    bool is_fresh = false; // put back into another context
-    bool is_whole = false; // all sequences at once
+    bool is_fresh = false;   // put back into another context
+    bool is_whole = false;   // all sequences at once
+    bool are_both = false;   // sequence 0, too, is saved, put back and goes on
+    bool is_pending = false; // all are saved as soon as the last one was put back, and go on as where it was put back
     bool has_full_windows = false;
     bool lies_on_device = false;
 };
@@ -58,11 +60,27 @@ const std::vector<Use> uses = {
     {.name = "zeros alone", .length = 20, .zeros = 20},
     {.name = "zeros alone, fresh", .length = 20, .zeros = 20, .is_fresh = true},
     {.name = "beside", .length = 100, .cells = 512, .sequences = 2, .beside = 90},
+    {.name = "both, fresh",
+     .length = 100,
+     .cells = 512,
+     .sequences = 2,
+     .beside = 90,
+     .is_fresh = true,
+     .are_both = true},
+    {.name = "both, pending",
+     .length = 100,
+     .cells = 512,
+     .sequences = 2,
+     .beside = 90,
+     .is_fresh = true,
+     .is_whole = true,
+     .are_both = true,
+     .is_pending = true},
 };
 
 class Session {
 public:
-    Session(llama_model *model, const Use &use) : model_(model), sequence_(use.sequences - 1) {
+    Session(llama_model *model, const Use &use) : model_(model) {
         llama_context_params params = llama_context_default_params();
         params.n_ctx = use.cells * static_cast<uint32_t>(use.is_unified ? 1 : use.sequences);
         params.n_batch = params.n_ubatch = 64;
@@ -99,11 +117,11 @@ public:
         return {logits, logits + llama_vocab_n_tokens(llama_model_get_vocab(model_))};
     }
 
-    Bytes save_on_host() { return save(0); }
-    Bytes save() { return save(flags_); }
-    void remove() { llama_memory_seq_rm(llama_get_memory(context_), sequence_, -1, -1); }
-    void restore(Bytes state) {
-        if (llama_state_seq_set_data_ext(context_, state.data(), state.size(), sequence_, flags_) != state.size())
+    Bytes save_on_host(int sequence) { return save(sequence, 0); }
+    Bytes save(int sequence) { return save(sequence, flags_); }
+    void remove(int sequence) { llama_memory_seq_rm(llama_get_memory(context_), sequence, -1, -1); }
+    void restore(int sequence, Bytes state) {
+        if (llama_state_seq_set_data_ext(context_, state.data(), state.size(), sequence, flags_) != state.size())
             throw std::runtime_error("the state was not taken");
     }
     Bytes save_all() {
@@ -116,15 +134,14 @@ public:
     }
 
 private:
-    Bytes save(llama_state_seq_flags flags) {
-        Bytes state(llama_state_seq_get_size_ext(context_, sequence_, flags));
-        state.resize(llama_state_seq_get_data_ext(context_, state.data(), state.size(), sequence_, flags));
+    Bytes save(int sequence, llama_state_seq_flags flags) {
+        Bytes state(llama_state_seq_get_size_ext(context_, sequence, flags));
+        state.resize(llama_state_seq_get_data_ext(context_, state.data(), state.size(), sequence, flags));
         return state;
     }
 
     llama_model *model_;
     llama_context *context_;
-    int sequence_;
     llama_state_seq_flags flags_;
 };
 
@@ -144,28 +161,41 @@ void run(llama_model *model, const Tokens &text, const Use &use) {
         session->decode(tokens, 0, sequence);
     }
     Session &then = use.is_fresh ? other : first;
+    std::vector<int> saved_sequences = {sequence};
+    if (use.are_both) saved_sequences.insert(saved_sequences.begin(), 0);
     size_t differing = 0;
+    if (use.is_pending) {
+        const Bytes saved = first.save(sequence);
+        first.remove(sequence);
+        first.restore(sequence, saved);
+    }
     if (use.is_whole) {
         const Bytes saved = first.save_all();
         then.restore_all(saved);
         differing = count_differences(saved, then.save_all());
     }
     for (int i = 0; i < use.cycles && !use.is_whole; ++i) {
-        const Bytes on_host = first.save_on_host(), saved = first.save();
-        if (!use.is_fresh) first.remove();
-        then.restore(saved);
-        differing += count_differences(on_host, then.save_on_host());
+        for (const int each : saved_sequences) {
+            const Bytes on_host = first.save_on_host(each), saved = first.save(each);
+            if (!use.is_fresh) first.remove(each);
+            then.restore(each, saved);
+            differing += count_differences(on_host, then.save_on_host(each));
+        }
     }
     float largest = 0;
     Tokens out;
-    llama_token next = text[500];
-    for (int i = 0; i < steps; ++i) {
-        const std::vector<float> wanted = whole.decode({next}, use.length + i, sequence),
-                                 found = then.decode({next}, use.length + i, sequence);
-        for (size_t at = 0; at < found.size(); ++at)
-            largest = std::isnan(found[at]) ? INFINITY : std::max(largest, std::fabs(found[at] - wanted[at]));
-        next = static_cast<llama_token>(std::max_element(found.begin(), found.end()) - found.begin());
-        out.push_back(next);
+    Session &undisturbed = use.is_pending ? first : whole;
+    for (const int each : saved_sequences) {
+        llama_token next = text[500];
+        for (int i = 0; i < steps; ++i) {
+            const int position = i + (each == sequence ? use.length : use.beside);
+            const std::vector<float> wanted = undisturbed.decode({next}, position, each),
+                                     found = then.decode({next}, position, each);
+            for (size_t at = 0; at < found.size(); ++at)
+                largest = std::isnan(found[at]) ? INFINITY : std::max(largest, std::fabs(found[at] - wanted[at]));
+            next = static_cast<llama_token>(std::max_element(found.begin(), found.end()) - found.begin());
+            out.push_back(next);
+        }
     }
     std::printf("%s: %zu %g", use.name, differing, static_cast<double>(largest));
     for (const llama_token token : out) std::printf(" %d", token);
