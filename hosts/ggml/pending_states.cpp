@@ -94,6 +94,17 @@ void PendingStates::read(const ggml_tensor* root, int64_t stream, int64_t first,
     }
 }
 
+bool PendingStates::covers(const ggml_tensor* root, int64_t stream, const CellRange& cells) const {
+    std::vector<bool> is_there(static_cast<size_t>(cells.end - cells.begin));
+    for (const State& state : states_) {
+        const auto its = state.rows_of.find(root);
+        if (state.stream != stream || its == state.rows_of.end()) continue;
+        for (const int32_t cell : its->second.cells)
+            if (cell >= cells.begin && cell < cells.end) is_there[static_cast<size_t>(cell - cells.begin)] = true;
+    }
+    return std::find(is_there.begin(), is_there.end(), false) == is_there.end();
+}
+
 void PendingStates::drop(int64_t stream, const CellRange& range) {
     for (State& state : states_) {
         if (state.stream == stream) drop_cells(state, range);

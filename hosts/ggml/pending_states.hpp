@@ -41,6 +41,8 @@ public:
     void end_state();
     // Copies the rows of these cells of a root to where they belong in rows from `first` on; the others stay.
     void read(const ggml_tensor* root, int64_t stream, int64_t first, std::vector<char>& rows) const;
+    // Whether there is a row of the root for each of these cells.
+    bool covers(const ggml_tensor* root, int64_t stream, const CellRange& cells) const;
     void drop(int64_t stream, const CellRange& range);
     // `to` has what `from` has, and nothing else.
     void copy(int64_t from, int64_t to);

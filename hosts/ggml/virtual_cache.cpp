@@ -171,6 +171,8 @@ void VirtualCache::read(const ggml_tensor* root, char* data, size_t offset, size
     states_.end_state();
     std::vector<char> rows;
     shape_.each_stream(root, offset, size, [&](int64_t stream, int64_t first, int64_t count) {
+        // Records of a state and of other tokens do not go together. A state that is read alone is as it was written.
+        if (!states_.covers(root, stream, {first, first + count})) restore_pending();
         std::vector<char> its = empty_rows(root, count);
         if (cache_.is_made()) {
             reader_.read(cache_, root, stream, first, its);
