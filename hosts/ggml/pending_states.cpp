@@ -38,7 +38,7 @@ bool PendingStates::State::is_zero() const {
 
 void PendingStates::write(const ggml_tensor* root, const char* data, size_t offset, size_t size) {
     const size_t row = root->nb[1];
-    if (last_written_ != root || end_ != offset) begun_.clear();
+    if (unfinished_ != root || end_ != offset) begun_.clear();
     if (offset % row != begun_.size()) {
         throw std::runtime_error(std::string(root->name) + ": " + std::to_string(size) + " bytes are written at byte " +
                                  std::to_string(offset) + "; expected whole rows of " + std::to_string(row));
@@ -52,7 +52,7 @@ void PendingStates::write(const ggml_tensor* root, const char* data, size_t offs
         if (begun_.size() < row) break;
         write_row(root, static_cast<int64_t>(number++));
     }
-    last_written_ = root;
+    unfinished_ = root;
     end_ = offset + size;
 }
 
@@ -122,7 +122,7 @@ void PendingStates::copy(int64_t from, int64_t to) {
 }
 
 void PendingStates::end_state() {
-    last_written_ = nullptr;
+    last_written_ = unfinished_ = nullptr;
     begun_.clear();
 }
 

@@ -65,8 +65,9 @@ private:
 
     const CacheShape& shape_;
     std::vector<State> states_;
-    const ggml_tensor* last_written_ = nullptr;
-    // Of the root that was written last: the beginning of the row that the next part goes on with at byte `end`.
+    const ggml_tensor* last_written_ = nullptr; // of which a row was whole
+    // Of the last part: its root, its end, and the beginning of the row that a part from there on goes on with.
+    const ggml_tensor* unfinished_ = nullptr;
     size_t end_ = 0;
     std::vector<char> begun_;
 };
