@@ -24,10 +24,9 @@ void Arrivals::take_batch(std::span<const int32_t> cells) {
 }
 
 uint64_t Arrivals::begin_state(bool is_first) {
-    const uint64_t open = counts_->open_state;
-    counts_->open_state = 0;
-    if (!is_first) return open;
-    return counts_->open_state = ++counts_->states;
+    if (is_first) counts_->open_state = ++counts_->states;
+    if (newest_state_ == counts_->open_state) return 0; // this cache has that one already
+    return newest_state_ = counts_->open_state;
 }
 
 void Arrivals::take_state(std::span<const int32_t> cells, uint64_t state) {

@@ -23,8 +23,8 @@ public:
 
     // A batch comes to these cells, in its order.
     void take_batch(std::span<const int32_t> cells);
-    // A state begins to be written; the number by which its tokens are told. Of the two caches of a model llama.cpp
-    // writes `is_first` first. 0: the state is written to this cache alone.
+    // A state begins to be written; the number by which its tokens are told. Of the caches of a model llama.cpp writes
+    // `is_first` first. 0: the state is written to this cache alone.
     uint64_t begin_state(bool is_first);
     void take_state(std::span<const int32_t> cells, uint64_t state);
     void forget(const CellRange& range);
@@ -35,10 +35,11 @@ public:
 private:
     struct Counts {
         uint64_t batches = 0, states = 0;
-        uint64_t open_state = 0; // that was written to one of them
+        uint64_t open_state = 0; // that was written to the first of them
     };
     std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
     uint64_t newest_ = 0;          // batch that this cache has
+    uint64_t newest_state_ = 0;    // that it has together with the others
     std::vector<uint64_t> tokens_; // of each cell; 0: none, or none that another cache knows
 };
 
