@@ -14,10 +14,12 @@ namespace {
 
 void drop_cells(PendingStates::State& state, const CellRange& range) {
     for (auto& [root, rows] : state.rows_of) {
+        const auto is_in = [&](int32_t cell) { return cell >= range.begin && cell < range.end; };
+        if (std::none_of(rows.cells.begin(), rows.cells.end(), is_in)) continue;
         PendingStates::Rows left;
         const size_t row = root->nb[1];
         for (size_t i = 0; i < rows.cells.size(); ++i) {
-            if (rows.cells[i] >= range.begin && rows.cells[i] < range.end) continue;
+            if (is_in(rows.cells[i])) continue;
             left.cells.push_back(rows.cells[i]);
             if (!rows.bytes.empty())
                 left.bytes.insert(left.bytes.end(), &rows.bytes[i * row], &rows.bytes[i * row] + row);

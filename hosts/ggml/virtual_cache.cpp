@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 
 #include "ggml_api.hpp"
@@ -50,14 +51,15 @@ void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Co
     }
     restore_pending();
     reader_.end();
-    if (states_.has_set_aside()) {
-        const DeferredRows rows(root, node);
-        for (int64_t i = 0; i < rows.tokens(); ++i) {
-            const int64_t cell = rows.cells(i, 1).front();
-            states_.drop(rows.stream_of(i), {cell, cell + 1});
-        }
-    }
+    if (states_.has_set_aside() && root == shape_.layers().front().k) drop_overwritten(DeferredRows(root, node));
     failing_if_incomplete([&] { steps_.defer(root, node, counters); });
+}
+
+void VirtualCache::drop_overwritten(const DeferredRows& rows) {
+    std::map<int64_t, std::vector<int64_t>> cells; // of each stream
+    for (int64_t i = 0; i < rows.tokens(); ++i) cells[rows.stream_of(i)].push_back(rows.cells(i, 1).front());
+    for (const auto& [stream, its] : cells)
+        for (const CellRange& range : to_ranges(its)) states_.drop(stream, range);
 }
 
 void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters) {

@@ -9,6 +9,7 @@
 
 #include "arrivals.hpp"
 #include "cache_handle.hpp"
+#include "deferred_rows.hpp"
 #include "figure_collector.hpp"
 #include "kv_config.hpp"
 #include "layer_steps.hpp"
@@ -67,6 +68,7 @@ private:
     void restore_pending();
     void restore(const PendingStates::State& state);
     void set_aside(PendingStates::State state);
+    void drop_overwritten(const DeferredRows& rows);
     void restore_seen(const ggml_tensor* node);
     void remove_what_base_lacks(int64_t stream);
     void lose(const PendingStates::State& state, const std::string& reason);
