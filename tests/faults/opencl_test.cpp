@@ -39,7 +39,7 @@ struct FailingCall {
 // The calls of a sweep: all of them, or `sampled` the first of each function in each action, so that no action's use of
 // a function is left out. A stride over their numbers would meet other calls on another processor.
 std::vector<uint64_t> calls_of(const Transcript& undisturbed, bool sampled) {
-    std::set<Call> kinds;
+    std::set<ClCall> kinds;
     std::vector<uint64_t> calls;
     for (uint64_t at = 1; at <= undisturbed.calls; ++at)
         if (kinds.insert(undisturbed.made[at - 1]).second || !sampled) calls.push_back(at);
@@ -51,7 +51,7 @@ std::vector<uint64_t> calls_of(const Transcript& undisturbed, bool sampled) {
 // each. A function's calls take turns, so that all of its errors come, whatever actions there are.
 std::vector<FailingCall> failures_of(const Transcript& undisturbed, const std::vector<uint64_t>& calls) {
     std::map<std::string, uint32_t> turns;
-    std::set<Call> kinds;
+    std::set<ClCall> kinds;
     std::vector<FailingCall> failures;
     for (const uint64_t at : calls) {
         const Call& call = undisturbed.made[at - 1];

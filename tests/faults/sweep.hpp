@@ -14,9 +14,9 @@ namespace winnow::faults {
 const opencl_faults* opencl_layer();
 
 // A call of OpenCL that was made: in which action, and of which function.
-struct Call {
+struct ClCall {
     std::string action, function;
-    auto operator<=>(const Call&) const = default;
+    auto operator<=>(const ClCall&) const = default;
 };
 
 // Whether a function of OpenCL waits, or asks how what is waited for went. Which error such a call gives decides
@@ -27,7 +27,7 @@ bool waits(std::string_view function);
 struct Transcript {
     std::vector<std::string> results;
     uint64_t calls = 0;              // of OpenCL
-    std::vector<Call> made;          // those calls
+    std::vector<ClCall> made;        // those calls
     std::vector<std::string> faults; // what was wrong, for people
 };
 
