@@ -54,7 +54,7 @@ std::vector<FailingCall> failures_of(const Transcript& undisturbed, const std::v
     std::set<ClCall> kinds;
     std::vector<FailingCall> failures;
     for (const uint64_t at : calls) {
-        const Call& call = undisturbed.made[at - 1];
+        const ClCall& call = undisturbed.made[at - 1];
         const bool has_all = kinds.insert(call).second && waits(call.function);
         const uint32_t turn = turns[call.function]++;
         for (uint32_t i = 0; i < (has_all ? opencl_layer()->errors(call.function.c_str()) : 1); ++i)
