@@ -78,18 +78,6 @@ const Use computed_mask = {
     [](Host &host, Graph &graph) { host.attend(graph, ggml_add(graph.context, graph.mask, graph.mask)); },
     "the mask is computed (ADD"};
 
-// The same where the scheduler computes the mask on another backend and copies it.
-const Use copied_mask = {"a mask that another backend computes, with a budget",
-                         [](Host &host, Graph &graph) {
-                             ggml_tensor *mask = ggml_add(graph.context, graph.mask, graph.mask);
-                             ggml_set_name(mask, "elsewhere");
-                             host.give_to_cpu(mask);
-                             ggml_build_forward_expand(graph.graph, mask);
-                             host.attend(graph, mask);
-                             host.give_to_device(graph.attention);
-                         },
-                         "the mask is computed (ADD elsewhere"};
-
 // WINNOW_KV of the contexts that are made meanwhile.
 class ScopedKv {
 public:
@@ -252,10 +240,8 @@ int main(int count, char **arguments) {
     }
     {
         const ScopedKv kv("window:budget=64");
-        for (const Use &use : {computed_mask, copied_mask}) {
-            run(std::string(use.name) + ", before a token is stored", [&] { stays_in_place(use); });
-            run(std::string(use.name) + ", with tokens", [&] { fails_with_tokens(use); });
-        }
+        run(std::string(computed_mask.name) + ", before a token is stored", [] { stays_in_place(computed_mask); });
+        run(std::string(computed_mask.name) + ", with tokens", [] { fails_with_tokens(computed_mask); });
     }
     run("a mask that is computed, without a budget", keeps_what_a_computed_mask_hides);
     run("a node that is only asked about", forgets_what_was_only_asked);
