@@ -423,6 +423,7 @@ TEST_F(opencl_interop, a_host_event_that_fails_is_told_by_every_wait_for_what_ca
     const cl::Event lost = user_event(); // which the end of a buffer or a cache leaves to the next wait
     winnow_buffer* buffer = allocate(context, 64);
     auto desc = sized<winnow_cache_desc>();
+    desc.config = "none:k=f16,v=f16";
     desc.layers = desc.q_num_heads = desc.kv_num_heads = 1;
     desc.head_size = head_size;
     desc.context = 64;
