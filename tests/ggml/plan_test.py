@@ -16,7 +16,7 @@ from winnow_eval import memory
 
 EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Contexts. A micro-batch is 512, and each has one that is full. Between the two the growth of processes is compared.
-SHORT, LONG = 768, 1280
+SHORT, LONG = 768, 2048
 MEASURED = 1024  # of --measure
 KV = ("winnow", "winnow:budget=512")
 FAMILIES = ("latent", "hybrid")  # of random models, whose caches are not keys and values of every layer
