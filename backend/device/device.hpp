@@ -264,7 +264,7 @@ public:
     virtual void wait_cl_event(void* cl_event) = 0;
 
     // Results that a wait still has to bring to the host's memory have numbers, and this is the next one's. After a
-    // call that failed the host may free its tensors: what the call was to bring there is given up.
+    // call that failed the host may free its tensors, so that the results of that call are dropped.
     virtual uint64_t next_result() const { return 0; }
     virtual void drop_results_from(uint64_t /*result*/) {}
 
