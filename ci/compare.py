@@ -6,6 +6,7 @@ A row is a kind of cache, a table a length of context. The prompt is a long log 
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +22,7 @@ import launch  # noqa: E402  of tools/eval, as processes has it on the path
 import sized_models  # noqa: E402
 
 KV_STRINGS = ("winnow", "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8")
-PLAIN_TYPES = ("f16", "q8_0", "q4_0")
+PLAIN_TYPES = ("f16", "f16,fa=off", "q8_0", "q4_0")
 PLACED_TYPES = ("f16", "q8_0")
 PICTURES = (".svg", ".png")
 SAMPLE_DAYS = (4, 10)  # of the log, to see how many tokens a day has
@@ -41,7 +42,8 @@ def arguments():
     parser.add_argument("--runs", type=int, default=1, metavar="N",
                         help="runs of each kind, in turns; the best counts (default 1)")
     parser.add_argument("--plain", nargs="*", default=PLAIN_TYPES, metavar="TYPE",
-                        help=f"cache types of plain llama.cpp (default {' '.join(PLAIN_TYPES)})")
+                        help="cache types of plain llama.cpp, and fa=off for attention that is not its flash attention "
+                             f"(default {' '.join(PLAIN_TYPES)})")
     parser.add_argument("--in-place", nargs="*", default=PLACED_TYPES, metavar="TYPE",
                         help=f"cache types over which Winnow attends in place (default {' '.join(PLACED_TYPES)})")
     parser.add_argument("--kv", nargs="*", default=KV_STRINGS, metavar="STRING",
@@ -64,14 +66,23 @@ def arguments():
     for path in (options.json, options.plot):
         if path and not path.absolute().parent.is_dir():
             parser.error(f"{path}: no folder {path.absolute().parent}")
+    for name in options.plain:
+        if not re.fullmatch(r"\w+(,fa=(on|off))?", name):
+            parser.error(f"--plain: {name}, expected a cache type, and perhaps ,fa=on or ,fa=off after it")
     if not (options.plain or options.in_place or options.kv):
         parser.error("--plain, --in-place and --kv: all empty, expected something to run")
     return options
 
 
+def plain_kind(name):
+    """Of llama.cpp alone: a type, and perhaps ",fa=off"."""
+    cache_type, _, flash = name.partition(",fa=")
+    return Kind(f"llama.cpp, {name}", cache_type, flash or ("on" if cache_type != "f16" else None))
+
+
 def kinds_of(options, plugin):
-    return ([Kind(f"llama.cpp, {name}", name) for name in options.plain] +
-            [Kind(f"in place, {name}", name, plugin) for name in options.in_place] +
+    return ([plain_kind(name) for name in options.plain] +
+            [Kind(f"in place, {name}", name, "on", plugin) for name in options.in_place] +
             [Kind(kv, plugin=plugin, kv=kv) for kv in options.kv])
 
 

@@ -39,6 +39,7 @@ class Kind:
 
     name: str
     cache_type: str = "f16"
+    flash: str | None = None  # llama.cpp's -fa; None leaves the choice to llama.cpp
     plugin: Path | None = None
     kv: str | None = None
 
@@ -166,7 +167,9 @@ def run_once(kind, program, arguments, model, environment=None, with_owners=Fals
     command = [program, "-m", model, *arguments, "--temp", 0, "--seed", 1, "-no-cnv", "--no-display-prompt", "--perf",
                "-lv", 4]  # which tells the size of the cache
     if kind.cache_type != "f16":
-        command += ["-ctk", kind.cache_type, "-ctv", kind.cache_type, "-fa", "on"]
+        command += ["-ctk", kind.cache_type, "-ctv", kind.cache_type]
+    if kind.flash:
+        command += ["-fa", kind.flash]
     if kind.plugin is not None:
         command += ["-dev", "Winnow"]  # a llama.cpp with a static registry loads the plugin only when one is named
     command = [str(part) for part in command]

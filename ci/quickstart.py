@@ -48,7 +48,7 @@ def arguments():
 
 
 def kinds_of(options, plugin):
-    kinds = [Kind("llama.cpp, f16 cache"), Kind("llama.cpp, q8_0 cache", "q8_0"),
+    kinds = [Kind("llama.cpp, f16 cache"), Kind("llama.cpp, q8_0 cache", "q8_0", "on"),
              Kind("Winnow in place, f16 cache", plugin=plugin)]
     if not options.no_budget:
         kinds.append(Kind(f"Winnow, {options.kv}", plugin=plugin, kv=options.kv))

@@ -49,6 +49,7 @@ def main():
                              (("--fill", ".99", "--contexts", "512"), "--tokens"), (("--sized", "gpt-9"), "--sized"),
                              (("--model", "/no/such.gguf"), "/no/such.gguf"), (("--model", __file__), "GGUF"),
                              (("--plain", "--in-place", "--kv"), "--plain"), (("--plot", "table.txt"), ".svg"),
+                             (("--plain", "f16,fa=no"), "fa=off"),
                              (("--json", "/no/such/folder.json"), "/no/such")):
         expect_refused(compare, *wrong, complaint=complaint)
 
