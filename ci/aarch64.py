@@ -128,6 +128,7 @@ def build(root):
                                 f"{root}/usr/lib/{TRIPLE}/pkgconfig:{root}/usr/share/pkgconfig"}
     logs = parts.CACHE / "logs"
     say("building Winnow for aarch64")
+        "WINNOW_WARNINGS_AS_ERRORS": "ON",
     known = BUILD / "CMakeCache.txt"
     configured = set(re.findall(rf"{SYSROOT}-\w+", known.read_text(encoding="utf-8"))) if known.exists() else set()
     fresh = ["--fresh"] if configured - {root.name} else []

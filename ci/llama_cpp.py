@@ -119,6 +119,7 @@ def build_winnow(tree, llama_cpp, programs):
     log, build_log = (parts.CACHE / "logs" / f"{folder.name}-{step}.log" for step in ("configure", "build"))
     parts.run(["cmake", "-S", parts.SOURCE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_QUICK_BUILD=ON", "-DWINNOW_TEST_OPTIONS=-O0",
+               "-DWINNOW_WARNINGS_AS_ERRORS=ON",
                f"-DWINNOW_LLAMA_CPP_DIR={tree}", f"-DWINNOW_LLAMA_CPP_BUILD_DIR={llama_cpp}",
                f"-DWINNOW_FURTHER_LLAMA_CPP_PROGRAMS={';'.join(programs)}", f"-DWINNOW_MODEL={parts.model()}"], log=log)
     absent = re.findall(r"^-- tests/ggml: (.*)", log.read_text(), re.M)

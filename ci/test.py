@@ -77,6 +77,7 @@ def settings(options):
         "WINNOW_BUILD_TESTS": "ON",
         "WINNOW_BUILD_BENCH": "ON",
         "WINNOW_QUICK_BUILD": "ON",
+        "WINNOW_WARNINGS_AS_ERRORS": "ON",
         "WINNOW_TEST_OPTIONS": "-O1" if options.full else "-O0",
         "WINNOW_TEST_FOLDER": folder_of_tests(),
         "WINNOW_SYSTEM_TESTS": "ON",

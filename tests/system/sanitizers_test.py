@@ -55,7 +55,7 @@ def main():
     flags = f"{'-O0' if is_sample else '-O1'} {FLAGS}"
     run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++",
         "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={flags}", f"-DCMAKE_CXX_FLAGS_DEBUG={flags}",
-        "-DWINNOW_SANITIZE=address", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_FUZZ=ON",
+        "-DWINNOW_SANITIZE=address", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_FUZZ=ON", "-DWINNOW_WARNINGS_AS_ERRORS=ON",
         f"-DWINNOW_QUICK_BUILD={'ON' if is_sample else 'OFF'}", f"-DWINNOW_FUZZ_SECONDS={10 if is_sample else 3600}",
         f"-DWINNOW_CONFORMANCE_CASES={20 if is_sample else ''}",
         f"-DWINNOW_CONFORMANCE_OBJECTS={objects if is_sample else ''}")

@@ -22,7 +22,8 @@ def build(source, build_folder):
     for command in (
         ["cmake", "-S", source, "-B", build_folder, "-G", "Ninja", "-DCMAKE_C_COMPILER=clang",
          "-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1",
-         "-DWINNOW_SANITIZE=thread", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_QUICK_BUILD=ON"],
+         "-DWINNOW_SANITIZE=thread", "-DWINNOW_BUILD_BENCH=OFF", "-DWINNOW_QUICK_BUILD=ON",
+         "-DWINNOW_WARNINGS_AS_ERRORS=ON"],
         ["cmake", "--build", build_folder, "--target", "winnow-threads"],
     ):
         print("$", *command, flush=True)
