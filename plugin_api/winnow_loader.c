@@ -78,6 +78,11 @@ static void find(char *path, const char *name) {
             return;
         }
     }
+#ifdef WINNOW_LOADER_SYSTEM
+    if (candidate(path, WINNOW_LOADER_SYSTEM, strlen(WINNOW_LOADER_SYSTEM), "", name)) {
+        return;
+    }
+#endif
     snprintf(path, WINNOW_LOADER_PATH_SIZE, "libwinnow_%s.so", name);
 }
 

@@ -10,7 +10,8 @@
  *      a. the directories of the environment variable WINNOW_PATH, separated by ':'
  *      b. the directory of the program or shared object that contains this loader, then winnow, ../lib and
  *         ../lib/winnow from there
- *      c. where the system looks (LD_LIBRARY_PATH, the linker's cache).
+ *      c. the system's folder for backends, where the loader was built to be installed below /usr or /opt
+ *      d. where the system looks (LD_LIBRARY_PATH, the linker's cache).
  * The first file that exists is the one: if it cannot be loaded, that is an error and no later place is tried.
  */
 #ifndef WINNOW_LOADER_H

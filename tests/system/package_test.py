@@ -1,4 +1,5 @@
-"""Installs a build to a fresh prefix and uses it from there, as a distribution and another project would.
+"""Installs a build to a fresh prefix and uses it from there, as a distribution and another project would: with CMake
+and with pkg-config. Each file belongs to a component, which packages are made of.
 
     package_test.py BUILD
 """
@@ -12,6 +13,36 @@ from pathlib import Path
 from command import output_of
 
 CONSUMER = Path(__file__).resolve().parent / "consumer"
+COMPONENTS = {"library": r"lib/winnow/libwinnow_(opencl|reference)\.so",
+              "dev": r"include/winnow/.*\.h|lib/libwinnow_loader\.a|lib/(cmake|pkgconfig)/.*",
+              "tools": r"bin/winnow(-bench)?",
+              "eval": r"share/winnow/eval/.*|bin/winnow-measure",
+              "conformance": r"bin/winnow-conformance",
+              "ggml": r"lib/libwinnow_ggml.*\.so"}
+
+
+def files_of(prefix):
+    return {str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file()}
+
+
+def check_components(build, folder, whole):
+    """Together they have what an install without a component has, and each has its own."""
+    seen = set()
+    for component, pattern in COMPONENTS.items():
+        prefix = folder / component
+        output_of("cmake", "--install", build, "--prefix", prefix, "--component", component)
+        files = files_of(prefix)
+        strangers = [path for path in files if not re.fullmatch(pattern, path)]
+        assert not strangers, f"{strangers} in the component {component}"
+        seen |= files
+    assert seen == whole, f"of no component: {whole - seen}"
+
+
+def check_consumer(program, backends):
+    """Another project's program finds the installed backends where it is told."""
+    for backend in ("reference", "opencl"):
+        output = output_of(program, backend, WINNOW_PATH=backends)
+        assert re.match(rf"{backend} \d+ devices from {re.escape(str(backends))}", output), "not the installed one"
 
 
 def main():
@@ -21,7 +52,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         prefix, consumer = Path(folder) / "prefix", Path(folder) / "consumer"
         output_of("cmake", "--install", build, "--prefix", prefix)
-        installed = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file()}
+        installed = files_of(prefix)
+        check_components(build, Path(folder), installed)
         for needed in ("include/winnow/winnow.h", "include/winnow/winnow_loader.h", "bin/winnow",
                        "bin/winnow-conformance", "share/winnow/eval/launch.py",
                        "share/winnow/eval/configs/baselines.toml", "share/winnow/eval/winnow_eval/cli.py"):
@@ -34,10 +66,15 @@ def main():
 
         output_of("cmake", "-S", CONSUMER, "-B", consumer, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
         output_of("cmake", "--build", consumer)
-        backends = prefix / "lib" / "winnow"
-        for backend in ("reference", "opencl"):
-            output = output_of(consumer / "consumer", backend, WINNOW_PATH=backends)
-            assert re.match(rf"{backend} \d+ devices from {re.escape(str(backends))}", output), "not the installed one"
+        check_consumer(consumer / "consumer", prefix / "lib" / "winnow")
+
+        prefix = prefix.rename(Path(folder) / "moved")
+        os.environ["PKG_CONFIG_PATH"] = str(prefix / "lib" / "pkgconfig")
+        options = output_of("pkg-config", "--cflags", "--libs", "winnow").split()
+        output_of(os.environ.get("CC", "cc"), CONSUMER / "consumer.c", "-o", Path(folder) / "linked", *options)
+        backends = output_of("pkg-config", "--variable=backend_dir", "winnow").strip()
+        assert Path(backends).samefile(prefix / "lib" / "winnow"), backends
+        check_consumer(Path(folder) / "linked", backends)
 
         # Installed programs find the installed backends by themselves.
         winnow = prefix / "bin" / "winnow"
