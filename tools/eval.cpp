@@ -18,7 +18,11 @@ namespace fs = std::filesystem;
 void run_eval(int argc, char** argv) {
     const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
     const fs::path launcher = (here / WINNOW_EVAL_FOLDER / "launch.py").lexically_normal();
-    if (!fs::exists(launcher)) throw std::runtime_error("eval: no file " + launcher.string());
+    if (!fs::exists(launcher)) {
+        throw std::runtime_error("eval: there is no file " + launcher.string() +
+                                 ". The Python package does not have it; the package winnow-tools and a build from "
+                                 "source do");
+    }
     // Where the plugin for llama.cpp is looked for if the command line names none: of an install, of a build tree.
     const std::string libraries = (here / WINNOW_LIBRARY_FOLDER).lexically_normal().string() + ':' +
                                   (here / "../lib").lexically_normal().string();
