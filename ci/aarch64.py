@@ -50,7 +50,7 @@ def check_release():
     name, version = (told.get(key, "") for key in ("ID", "VERSION_ID"))
     if (name, version) != RELEASE:
         raise Failure(f"this is {name or 'no known system'} {version}, expected {' '.join(RELEASE)}, whose packages "
-                      "for arm64 it takes")
+                      "it takes")
 
 
 def sysroot():
@@ -105,8 +105,8 @@ def emulator(root):
                   f'exec qemu-aarch64 -L {shlex.quote(str(root))} -E LD_LIBRARY_PATH={paths} "$@"')
 
 
-def build(root):
-    emulate = emulator(root)
+def cross_build(root):
+    """(CMake's settings, environment) of a build with the cross compiler, without those of Winnow."""
     defined = {
         "CMAKE_SYSTEM_NAME": "Linux",
         "CMAKE_SYSTEM_PROCESSOR": "aarch64",
@@ -116,19 +116,25 @@ def build(root):
         "CMAKE_FIND_ROOT_PATH": root,
         "CMAKE_FIND_ROOT_PATH_MODE_PROGRAM": "NEVER",
         **{f"CMAKE_FIND_ROOT_PATH_MODE_{kind}": "ONLY" for kind in ("LIBRARY", "INCLUDE", "PACKAGE")},
-        "CMAKE_CROSSCOMPILING_EMULATOR": emulate,
         "CMAKE_BUILD_TYPE": "Release",
+    }
+    return defined, os.environ | {"PKG_CONFIG_SYSROOT_DIR": str(root), "PKG_CONFIG_LIBDIR":
+                                  f"{root}/usr/lib/{TRIPLE}/pkgconfig:{root}/usr/share/pkgconfig"}
+
+
+def build(root):
+    defined, environment = cross_build(root)
+    defined |= {
+        "CMAKE_CROSSCOMPILING_EMULATOR": emulator(root),
         "WINNOW_BUILD_BENCH": "OFF",
         "WINNOW_QUICK_BUILD": "ON",
+        "WINNOW_WARNINGS_AS_ERRORS": "ON",
         "WINNOW_TEST_OPTIONS": "-O2",  # emulated, they take longer than their compilation
         "WINNOW_CONFORMANCE_CASES": 20,
         "WINNOW_LLAMA_CPP_DIR": parts.llama_cpp_source(),
     }
-    environment = os.environ | {"PKG_CONFIG_SYSROOT_DIR": str(root), "PKG_CONFIG_LIBDIR":
-                                f"{root}/usr/lib/{TRIPLE}/pkgconfig:{root}/usr/share/pkgconfig"}
     logs = parts.CACHE / "logs"
     say("building Winnow for aarch64")
-        "WINNOW_WARNINGS_AS_ERRORS": "ON",
     known = BUILD / "CMakeCache.txt"
     configured = set(re.findall(rf"{SYSROOT}-\w+", known.read_text(encoding="utf-8"))) if known.exists() else set()
     fresh = ["--fresh"] if configured - {root.name} else []

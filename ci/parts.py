@@ -334,6 +334,14 @@ def winnow_build(*targets):
     return folder
 
 
+def package_settings():
+    """CMake's settings for a build that is packaged: the plugin for all layouts of ggml's, compiled in less time and,
+    as in full sweeps, all of it optimized as a release is."""
+    first, *further = ggml_releases()
+    return {"WINNOW_BUILD_TESTS": "OFF", "WINNOW_QUICK_BUILD": "ON", "WINNOW_FULL_SWEEPS": "ON",
+            "WINNOW_LLAMA_CPP_DIR": first, "WINNOW_FURTHER_LLAMA_CPP_DIRS": ";".join(map(str, further))}
+
+
 def ptxas():
     """NVIDIA's assembler, which says what a kernel takes of a GPU."""
     name = "nvidia-cuda-nvcc-cu12"
