@@ -10,7 +10,7 @@ import math
 import random
 import sys
 
-import winnow_cache
+from winnowkv import Context
 
 LAYERS, Q_HEADS, KV_HEADS, SIZE = 2, 4, 2, 16
 TOKENS, CONTEXT, BUDGET = 300, 512, 64
@@ -51,7 +51,7 @@ def run(context, config, policy):
 
 def main():
     path, *device = sys.argv[1:]
-    with winnow_cache.Context(path, *device) as context:
+    with Context(path, *device) as context:
         kept, out = run(context, f"external:budget={BUDGET},k=f16,v=f16", importances)
         same, expected = run(context, f"tova:budget={BUDGET},k=f16,v=f16,recent=1/4,grace=0", None)
     print(f"{TOKENS} tokens, of which each head keeps {min(map(len, kept))} to {max(map(len, kept))}; the first head:")

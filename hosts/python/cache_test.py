@@ -1,6 +1,6 @@
-"""Runs the Python example on a backend, and holds its structs against the layout of winnow.h.
+"""Runs the example of a policy on a backend, and holds the package's structs against the layout of winnow.h.
 
-    winnow_cache_test.py PATH_OF_A_BACKEND PATH_OF_LAYOUT_H
+    cache_test.py PATH_OF_A_BACKEND PATH_OF_LAYOUT_H
 """
 
 import ctypes
@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import external_policy
-import winnow_cache
+from winnowkv import cache as winnowkv_cache
 
-STRUCTS = {"winnow_host_info": winnow_cache.HostInfo, "winnow_context_desc": winnow_cache.ContextDesc,
-           "winnow_tensor": winnow_cache.Tensor, "winnow_cache_desc": winnow_cache.CacheDesc,
-           "winnow_cache_step_desc": winnow_cache.CacheStepDesc, "winnow_api": winnow_cache.Api}
+STRUCTS = {"winnow_host_info": winnowkv_cache.HostInfo, "winnow_device_info": winnowkv_cache.DeviceInfo,
+           "winnow_context_desc": winnowkv_cache.ContextDesc, "winnow_tensor": winnowkv_cache.Tensor,
+           "winnow_cache_desc": winnowkv_cache.CacheDesc, "winnow_cache_step_desc": winnowkv_cache.CacheStepDesc,
+           "winnow_api": winnowkv_cache.Api}
 
 
 def check_layout(text):
@@ -30,7 +31,7 @@ def check_layout(text):
 def expect_error(words, call):
     try:
         call()
-    except winnow_cache.Error as error:
+    except winnowkv_cache.Error as error:
         assert words in str(error), f"{error}: says nothing of {words}"
         return
     raise AssertionError(f"{words}: no error")
@@ -39,7 +40,7 @@ def expect_error(words, call):
 def check_cache(backend):
     """Importances are as they were set, also by a policy that has no sense; and what is wrong is refused."""
     shape = {"layers": 1, "q_num_heads": 4, "kv_num_heads": 2, "head_size": 16, "context": 64}
-    with winnow_cache.Context(backend) as context:
+    with winnowkv_cache.Context(backend) as context:
         with context.cache("external:budget=32,sink=0,residual=0,cadence=1,recent=1", **shape) as cache:
             rows = (ctypes.c_float * 64)(*range(64))
             half = (ctypes.c_float * 32)(*range(32))

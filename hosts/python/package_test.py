@@ -1,0 +1,97 @@
+"""What the package promises: a quick import that touches no driver, files where they are, devices or what to install,
+and a command that becomes the program.
+
+    package_test.py FOLDER_OF_THE_BACKENDS
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+LIBRARIES = sys.argv.pop(1)
+SOURCES = Path(__file__).resolve().parent
+MOST_SECONDS = .1
+
+PROGRAM = """#!/bin/sh
+# Prints its arguments and which signals it ignores, and ends with a status of its own.
+printf '%s\\n' "$@"
+grep SigIgn /proc/self/status
+exit 7
+"""
+
+
+def python(code, *, path=SOURCES, status=0, **environment):
+    """(stdout, stderr) of Python code that may import the package."""
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, timeout=300,
+                          env=os.environ | {"PYTHONPATH": str(path), "WINNOW_PATH": LIBRARIES} | environment)
+    assert done.returncode == status, f"status {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stdout, done.stderr
+
+
+class Package(unittest.TestCase):
+    def test_import_takes_no_time(self):
+        code = "import time; t = time.perf_counter(); import winnowkv; print(time.perf_counter() - t)"
+        least = min(float(python(code)[0]) for _ in range(5))
+        print(f"import winnowkv: {least * 1000:.1f} ms")
+        self.assertLess(least, MOST_SECONDS)
+
+    def test_import_touches_no_driver(self):
+        loaded = "print('libOpenCL' in open('/proc/self/maps').read())"
+        out, _ = python(f"import winnowkv, winnowkv.llama_cpp, winnowkv.cli; {loaded}; winnowkv.devices(); {loaded}")
+        self.assertEqual(out.split(), ["False", "True"])
+
+    def test_devices_are_those_of_the_backend(self):
+        out, err = python("import json, winnowkv; d = winnowkv.devices(); print(json.dumps([x._asdict() for x in d]));"
+                          "winnowkv.Context(device=str(d[-1].number)).__exit__()")
+        self.assertEqual(err, "")
+        found = json.loads(out)
+        self.assertTrue(found)
+        for number, device in enumerate(found):
+            self.assertEqual(device["number"], number)
+            self.assertIn(device["type"], ("cpu", "gpu", "accelerator"))
+            self.assertTrue(device["name"] and device["platform"] and device["memory_size"] > 0, device)
+
+    def test_without_a_driver_there_is_a_list_and_advice(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out, err = python("import winnowkv; print(winnowkv.devices())", OCL_ICD_VENDORS=folder)
+        self.assertEqual(out, "[]\n")
+        self.assertIn("RuntimeWarning: no OpenCL driver offers a device", err)
+        self.assertIn("pip install winnowkv-pocl", err)
+
+    def test_files_are_found_or_named(self):
+        out, _ = python("import winnowkv; print(winnowkv.get_library_path('reference'))")
+        self.assertEqual(out.strip(), str(Path(LIBRARIES, "libwinnow_reference.so").absolute()))
+        for call, name in (("get_library_path()", "libwinnow_opencl.so"), ("get_library_path('x')", "libwinnow_x.so"),
+                           ("plugin_path()", "ci/wheel"), ("get_include()", "plugin_api")):
+            _, err = python(f"import winnowkv; winnowkv.{call}", status=1, WINNOW_PATH="")
+            self.assertIn("FileNotFoundError: no ", err)
+            self.assertIn(name, err)
+
+    def test_an_unknown_name_is_an_attribute_error(self):
+        _, err = python("import winnowkv; winnowkv.Device, winnowkv.Cache, winnowkv.Kache", status=1)
+        self.assertIn("AttributeError: module 'winnowkv' has no attribute 'Kache'", err)
+
+    def test_the_command_becomes_the_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = Path(folder, "winnowkv")
+            shutil.copytree(SOURCES / "winnowkv", package)
+            _, err = python("from winnowkv.cli import main; main()", path=folder, status=1)
+            self.assertIn("winnow: no program", err)
+            (package / "bin").mkdir()
+            (package / "bin" / "winnow").write_text(PROGRAM)
+            (package / "bin" / "winnow").chmod(0o755)
+            code = "import sys; sys.argv[1:] = ['run', '--', 'a b']; from winnowkv.cli import main; main()"
+            out, err = python(code, path=folder, status=7)
+        *arguments, ignored = out.splitlines()
+        self.assertEqual((arguments, err), (["run", "--", "a b"], ""))
+        pipe = 1 << 12  # SIGPIPE is 13
+        self.assertFalse(int(ignored.split()[1], 16) & pipe, ignored)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,5 @@
+"""`python -m winnowkv`: the command `winnow`."""
+
+from winnowkv.cli import main
+
+main()
