@@ -60,7 +60,7 @@ LAYERS = [
     {"folder": "tests/conformance", "quoted": PUBLIC + FOLDER + r"|abi\.h"},  # C checks that know winnow.h alone
     {"folder": "tests/faults", "quoted": PUBLIC + FOLDER},
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
-    {"folder": "tools", "quoted": PUBLIC + r"|cache_meaning\.hpp|profile_file\.hpp|canonical_config\.hpp",
+    {"folder": "tools", "quoted": PUBLIC + r"|(cache_meaning|canonical_config|kv_rules|profile_file|whole_file)\.hpp",
      "never": CL_HEADERS},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},
     {"folder": "backend/cache", "quoted": r"(cache/.*|device/.*)", "never": CL_HEADERS},

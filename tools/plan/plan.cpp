@@ -1,19 +1,15 @@
 // Gathers the rows of a plan, and writes what was asked for.
 #include "plan.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <ostream>
 #include <regex>
 #include <stdexcept>
 
 #include "gguf_header.hpp"
+#include "whole_file.hpp"
 
 namespace winnow::tools {
 
@@ -123,26 +119,6 @@ Curve make_curve(const PlanRow& row, const Plan& plan, const Costs& costs) {
         curve.totals.push_back(total);
     }
     return curve;
-}
-
-// Whole or not at all: the text is written beside its place and takes it when it is complete. A link, a pipe or a
-// device stays what it is and is written to. Throws std::runtime_error with the system's reason.
-void write_file(const std::string& path, const std::string& text) {
-    std::error_code unknown; // then opening says why
-    const fs::file_status there = fs::symlink_status(path, unknown);
-    const bool is_replaced = !fs::exists(there) || fs::is_regular_file(there);
-    const std::string made = is_replaced ? path + '.' + std::to_string(::getpid()) + ".tmp" : path;
-    const auto refusal = [&](int code) {
-        return std::runtime_error("cannot write " + path + ": " + std::strerror(code));
-    };
-    std::FILE* file = std::fopen(made.c_str(), "wb");
-    if (!file) throw refusal(errno);
-    int code = std::fwrite(text.data(), 1, text.size(), file) == text.size() ? 0 : errno;
-    if (std::fclose(file) != 0 && code == 0) code = errno;
-    if (is_replaced && code == 0 && std::rename(made.c_str(), path.c_str()) != 0) code = errno;
-    if (code == 0) return;
-    if (is_replaced) std::remove(made.c_str());
-    throw refusal(code);
 }
 
 } // namespace
