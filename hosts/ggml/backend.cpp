@@ -13,6 +13,7 @@
 #include "ggml_api.hpp"
 #include "host_converted.hpp"
 #include "kv_config.hpp"
+#include "run_log.hpp"
 #include "translate.hpp"
 #include "virtual_buffer.hpp"
 
@@ -284,6 +285,7 @@ ggml_backend_t make_backend(Registration& registration) {
     try {
         expect_caches_within_reach(registration.plugin);
         auto instance = std::make_unique<Instance>(registration);
+        note_run("used", "");
         auto backend = std::make_unique<ggml_backend>();
         backend->guid = &guid;
         backend->iface = backend_interface;

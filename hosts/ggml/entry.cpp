@@ -13,6 +13,7 @@
 #include "ggml_api.hpp"
 #include "kv_config.hpp"
 #include "layout_check.hpp"
+#include "run_log.hpp"
 #include "threads.hpp"
 #include "virtual_buffer.hpp"
 
@@ -115,6 +116,7 @@ ggml_backend_reg_t initialise() {
     log_line(GGML_LOG_LEVEL_INFO, "%s backend %s on %s (%s, driver %s), %s kernels", made->plugin.api().backend_name,
              made->plugin.api().backend_version, device.name, device.platform, device.driver_version,
              device.kernel_shape);
+    note_run("loaded", device.name);
     set_registration(made.release()); // for the life of the process
     return &reg;
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "host_library.hpp"
+#include "run_log.hpp"
 
 namespace winnow::ggml {
 
@@ -95,13 +96,14 @@ std::string with_name(const ggml_tensor* node, const std::string& reason) {
 }
 
 void log_line(enum ggml_log_level level, const char* format, ...) {
-    if (!table.log) return;
     char text[1024];
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    table.log(level, "winnow: %s\n", text);
+    if (level == GGML_LOG_LEVEL_WARN) note_run("warning", text);
+    if (level == GGML_LOG_LEVEL_ERROR) note_run("error", text);
+    if (table.log) table.log(level, "winnow: %s\n", text);
 }
 
 } // namespace winnow::ggml

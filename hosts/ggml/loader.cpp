@@ -14,6 +14,7 @@
 #include "environment.hpp"
 #include "host_library.hpp"
 #include "library_choice.hpp"
+#include "run_log.hpp"
 
 namespace winnow::ggml {
 
@@ -25,6 +26,7 @@ constexpr std::string_view libraries_text = WINNOW_GGML_LIBRARIES, tested_text =
 constexpr int warning = 3, error = 4; // GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
 
 void log(const HostLibrary& host, int level, const std::string& text) {
+    note_run(level == error ? "error" : "warning", text);
     void (*log_internal)(int level, const char* format, ...) = nullptr;
     if (host.find("ggml_log_internal", log_internal)) log_internal(level, "winnow: %s\n", text.c_str());
 }

@@ -17,6 +17,7 @@
 #include "environment.hpp"
 #include "ggml_api.hpp"
 #include "report_json.hpp"
+#include "run_log.hpp"
 
 namespace winnow::ggml {
 
@@ -114,7 +115,7 @@ LayerCounts& Counters::layer(const ggml_tensor* view) {
 }
 
 void Counters::count_attention(const ggml_tensor* node) {
-    ++attention_calls_;
+    if (attention_calls_++ == 0) note_run("computed", "");
     ++layer(node->src[1]).attention_calls;
 }
 
@@ -167,23 +168,28 @@ void Report::write() const {
     if (const std::string path = path_in("WINNOW_REPORT"); !path.empty()) write_file(path.c_str(), json_locked());
 }
 
+void Report::tell() const {
+    write();
+    if (has_run_log()) note_run("report", json_locked());
+}
+
 void Report::add(const Counters& counters, const ContextFigures& context) {
     const std::lock_guard lock(mutex_);
     counters_.add(counters);
     add_locked(context);
-    write();
+    tell();
 }
 
 void Report::add(const CacheFigures& figures) {
     const std::lock_guard lock(mutex_);
     caches_.push_back(figures);
-    write();
+    tell();
 }
 
 void Report::add(const ContextFigures& context) {
     const std::lock_guard lock(mutex_);
     add_locked(context);
-    write();
+    tell();
 }
 
 bool Report::is_due(int64_t buffer) {
@@ -206,7 +212,7 @@ void Report::set_living(int64_t buffer, std::vector<CacheFigures> caches) {
 void Report::add(const InPlaceCache& cache) {
     const std::lock_guard lock(mutex_);
     in_place_.push_back(cache);
-    write();
+    tell();
 }
 
 void Report::reset() {

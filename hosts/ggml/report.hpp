@@ -92,6 +92,7 @@ public:
 private:
     void add_locked(const ContextFigures& context);
     void write() const;
+    void tell() const; // the same, and to `winnow run`
     std::string json_locked() const;
 
     const winnow_api& api_;
