@@ -3,17 +3,17 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
+#include "installation.hpp"
+
 namespace winnow::tools {
 
 void run_bench(int argc, char** argv) {
-    const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-    std::string program = (here / "winnow-bench").string();
+    std::string program = (own_folder() / "winnow-bench").string();
     std::vector<char*> command{program.data()};
     command.insert(command.end(), argv, argv + argc);
     command.push_back(nullptr);

@@ -11,21 +11,23 @@
 #include <unistd.h>
 #include <vector>
 
+#include "installation.hpp"
+
 namespace winnow::tools {
 
 namespace fs = std::filesystem;
 
 void run_eval(int argc, char** argv) {
-    const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+    const fs::path here = own_folder();
     const fs::path launcher = (here / WINNOW_EVAL_FOLDER / "launch.py").lexically_normal();
     if (!fs::exists(launcher)) {
         throw std::runtime_error("eval: there is no file " + launcher.string() +
                                  ". The Python package does not have it; the package winnow-tools and a build from "
                                  "source do");
     }
-    // Where the plugin for llama.cpp is looked for if the command line names none: of an install, of a build tree.
-    const std::string libraries = (here / WINNOW_LIBRARY_FOLDER).lexically_normal().string() + ':' +
-                                  (here / "../lib").lexically_normal().string();
+    // Where the plugin for llama.cpp is looked for if the command line names none.
+    std::string libraries;
+    for (const fs::path& folder : plugin_folders()) libraries.append(libraries.empty() ? "" : ":").append(folder);
     setenv("WINNOW_EVAL_LIBRARIES", libraries.c_str(), 1);
 
     setenv("WINNOW_EVAL_MEASURE", (here / "winnow-measure").c_str(), 1);

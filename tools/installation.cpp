@@ -1,0 +1,74 @@
+// Folders from this program on, as CMake installs them.
+#include "installation.hpp"
+
+#include <cstdlib>
+#include <ostream>
+#include <sstream>
+#include <stdexcept>
+
+#include "winnow_loader.h"
+
+namespace winnow::tools {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* plugin_name = "libwinnow_ggml.so";
+
+// The backend that WINNOW_BACKEND or the default names, as its loader finds it.
+fs::path library() {
+    winnow_library found{};
+    char message[4096] = "";
+    if (winnow_library_open(nullptr, nullptr, &found, message, sizeof message) != WINNOW_OK)
+        throw std::runtime_error(message);
+    const fs::path path = found.path;
+    winnow_library_close(&found);
+    return fs::exists(path) ? fs::canonical(path) : path; // a bare name where the system has found it
+}
+
+fs::path installed(const char* folder, const char* file, const char* missing) {
+    const fs::path path = (own_folder() / folder).lexically_normal();
+    if (fs::exists(path / file)) return path;
+    throw std::runtime_error("no " + (path / file).string() + ": " + missing);
+}
+
+} // namespace
+
+fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+std::vector<fs::path> plugin_folders() {
+    return {(own_folder() / WINNOW_LIBRARY_FOLDER).lexically_normal(), (own_folder() / "../lib").lexically_normal()};
+}
+
+fs::path find_plugin() {
+    const char* const named = std::getenv("WINNOW_PATH");
+    std::vector<fs::path> folders;
+    std::istringstream list(named ? named : "");
+    for (std::string folder; std::getline(list, folder, ':');)
+        if (!folder.empty()) folders.emplace_back(folder);
+    for (const fs::path& folder : plugin_folders()) folders.push_back(folder);
+    for (const fs::path& folder : folders)
+        if (fs::exists(folder / plugin_name)) return fs::canonical(folder / plugin_name);
+    throw std::runtime_error(std::string("this installation has no ") + plugin_name +
+                             ", the plugin for llama.cpp, in " + plugin_folders().front().string() +
+                             ": it was built without ggml plugins. ci/wheel builds a wheel with them; a build of one's "
+                             "own has them with -DWINNOW_LLAMA_CPP_DIR=<source tree of llama.cpp>");
+}
+
+void print_path(const std::string& what, std::ostream& out) {
+    fs::path path;
+    if (what == "ggml") path = find_plugin();
+    if (what == "library") path = library();
+    if (what == "include")
+        path = installed(WINNOW_INCLUDE_FOLDER, "winnow.h",
+                         "headers are a part of an installation; a source tree has "
+                         "them in plugin_api");
+    if (what == "cmake")
+        path = installed(WINNOW_CMAKE_FOLDER, "winnow-config.cmake",
+                         "a CMake package is a part of an installation; "
+                         "cmake --install makes one");
+    out << path.string() << '\n';
+}
+
+} // namespace winnow::tools

@@ -1,0 +1,145 @@
+// Checks what was asked for, sets the plugin's variables, adds flags, runs the program and reads the plugin's notes.
+#include "run.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+#include <stdexcept>
+
+#include "installation.hpp"
+#include "kv_rules.hpp"
+#include "last_run.hpp"
+#include "plan/costs.hpp"
+#include "run_child.hpp"
+#include "run_flags.hpp"
+#include "run_outcome.hpp"
+
+namespace winnow::tools {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int not_started = 125, cannot_start = 126, not_there = 127;
+constexpr std::chrono::seconds longest_help{10};
+
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value ? value : "";
+}
+
+// What makes caches virtual. Throws std::runtime_error where it is neither a configuration nor rules of such.
+std::string checked_kv(const RunOptions& options) {
+    const bool is_set = std::getenv("WINNOW_KV") != nullptr;
+    const std::string kv = options.kv ? *options.kv : is_set ? variable("WINNOW_KV") : "winnow";
+    if (kv.empty()) return kv;
+    const std::string said_by = options.kv ? "--kv " : "WINNOW_KV=";
+    try {
+        const Backend backend("reference"); // which needs no driver
+        for (const ggml::KvRule& rule : ggml::parse_rules(kv)) backend.check(rule.config);
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(said_by + kv + ": " + error.what());
+    }
+    return kv;
+}
+
+// The plugin of this installation, or one that the user has named. llama.cpp loads one library in this way.
+std::string checked_plugin() {
+    const std::string named = variable("GGML_BACKEND_PATH");
+    if (named.empty()) return find_plugin();
+    if (!fs::path(named).filename().string().starts_with("libwinnow_ggml"))
+        throw std::runtime_error("GGML_BACKEND_PATH=" + named +
+                                 " names another plugin, and llama.cpp loads one in this way: expected it unset");
+    if (!fs::exists(named)) throw std::runtime_error("GGML_BACKEND_PATH=" + named + ": there is no such file");
+    return named;
+}
+
+ProgramFlags ask_flags(const std::string& program, const std::vector<std::string>& command) {
+    if (!may_be_asked(program)) return {};
+    std::vector<std::string> question{command.front()};
+    // `llama serve`: the program of all programs knows flags behind the name of one.
+    if (command.size() > 1 && fs::path(program).filename() == "llama" && !command[1].starts_with('-'))
+        question.push_back(command[1]);
+    question.emplace_back("--help");
+    return flags_in(output_of(question, longest_help));
+}
+
+// A file for the plugin's notes, as long as the program runs.
+class NotesFile {
+public:
+    NotesFile() {
+        std::error_code ignored;
+        path_ = fs::temp_directory_path(ignored) / "winnow-run-XXXXXX";
+        const int file = ::mkstemp(path_.data());
+        if (file < 0) throw std::runtime_error("cannot make a file " + path_ + ": " + std::strerror(errno));
+        ::close(file);
+    }
+    ~NotesFile() { ::unlink(path_.c_str()); }
+    NotesFile(const NotesFile&) = delete;
+    NotesFile& operator=(const NotesFile&) = delete;
+
+    const std::string& path() const { return path_; }
+    std::string text() const {
+        std::ifstream file(path_, std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+
+private:
+    std::string path_;
+};
+
+void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
+
+void set_variables(const RunOptions& options, const std::string& plugin, const std::string& kv,
+                   const NotesFile& notes) {
+    set("GGML_BACKEND_PATH", plugin);
+    set("WINNOW_KV", kv);
+    set("WINNOW_RUN_LOG", notes.path());
+    if (!options.device.empty()) set("WINNOW_DEVICE", options.device);
+    if (!options.report.empty()) set("WINNOW_REPORT", options.report);
+}
+
+} // namespace
+
+int run_program(const RunOptions& options, std::ostream& err) {
+    if (options.command.empty()) {
+        err << "winnow run: no program; expected winnow run [OPTIONS] -- PROGRAM [ARGUMENTS]\n";
+        return not_started;
+    }
+    const std::string program = find_program(options.command.front());
+    if (program.empty()) {
+        err << "winnow run: there is no program " << options.command.front() << '\n';
+        return not_there;
+    }
+    try {
+        const std::string kv = checked_kv(options), plugin = checked_plugin();
+        const NotesFile notes;
+        Run run{options.command, ask_flags(program, options.command), {}, {}};
+        for (const std::string& flag : flags_to_add(run.flags, options.command)) run.command.push_back(flag);
+        set_variables(options, plugin, kv, notes);
+        try {
+            run.ended = run_child(run.command);
+        } catch (const std::runtime_error& error) {
+            err << "winnow run: " << error.what() << '\n';
+            return cannot_start;
+        }
+        run.notes = read_notes(notes.text());
+        const Outcome outcome = outcome_of(run);
+        err << "winnow: " << outcome.line << '\n';
+        if (!outcome.cure.empty()) err << "winnow: " << outcome.cure << '\n';
+        keep_last_run(run, outcome);
+        return run.ended.status;
+    } catch (const std::exception& error) {
+        err << "winnow run: " << error.what() << '\n';
+        return not_started;
+    }
+}
+
+} // namespace winnow::tools

@@ -1,0 +1,173 @@
+// From the first thing that went wrong on the way of a call: the plugin is loaded, refuses or not, is chosen, computes.
+#include "run_outcome.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+namespace winnow::tools {
+
+namespace {
+
+using nlohmann::json;
+
+void add_once(std::vector<std::string>& all, const std::string& text) {
+    if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(text);
+}
+
+std::string joined(const std::vector<std::string>& all) {
+    std::string text;
+    for (const std::string& each : all) text.append(text.empty() ? "" : ", ").append(each);
+    return text;
+}
+
+// A report counts all contexts of its process that ended until then.
+void add_report(RunNotes& notes, const json& report) {
+    notes.is_counted = true;
+    notes.attention_calls += report.value("attention_calls", uint64_t{0});
+    notes.graphs += report.value("graphs", uint64_t{0});
+    for (const json& device : report.value("devices", json::array())) add_once(notes.devices, device.value("name", ""));
+    for (const json& cache : report.value("caches", json::array())) {
+        notes.cache_bytes += cache.value("bytes", uint64_t{0});
+        add_once(notes.configs, cache.value("config", ""));
+    }
+    for (const json& cache : report.value("in_place", json::array()))
+        add_once(notes.in_place, cache.value("name", "") + ": " + cache.value("reason", ""));
+}
+
+std::string counted(uint64_t count, const char* what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+std::string mebibytes(uint64_t bytes) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+    return text;
+}
+
+// "ended with status 1", "was killed by signal 9".
+std::string end_of(const Ended& ended) {
+    if (ended.signal != 0) return "was killed by signal " + std::to_string(ended.signal);
+    return "ended with status " + std::to_string(ended.status);
+}
+
+std::string name_of(const Run& run) { return std::filesystem::path(run.command.front()).filename().string(); }
+
+std::string lower(std::string text) {
+    for (char& each : text) each = static_cast<char>(std::tolower(static_cast<unsigned char>(each)));
+    return text;
+}
+
+bool is_off(const std::string& attention) {
+    const std::string value = lower(attention);
+    return value == "off" || value == "0" || value == "false" || value == "disabled";
+}
+
+Outcome of_call(const Run& run) {
+    const RunNotes& notes = run.notes;
+    const std::string where = notes.devices.empty() ? "" : " on " + joined(notes.devices);
+    if (notes.attention_calls == 0)
+        return {true,
+                "called for attention" + where + "; " + name_of(run) + " " + end_of(run.ended) +
+                    " before it freed its context, so that the calls were not counted",
+                ""};
+    Outcome outcome{true,
+                    "called " + counted(notes.attention_calls, "time") + " for attention in " +
+                        counted(notes.graphs, "graph") + where,
+                    ""};
+    if (notes.configs.empty())
+        outcome.line += ", cache in place, as llama.cpp stores it";
+    else
+        outcome.line += ", cache " + mebibytes(notes.cache_bytes) + " (" + joined(notes.configs) + ")";
+    if (!notes.in_place.empty()) outcome.cure = "a cache stayed in place: " + notes.in_place.front();
+    return outcome;
+}
+
+Outcome of_program_without_plugin(const Run& run) {
+    const std::string name = name_of(run);
+    Outcome outcome{false, "not called: " + name + " never loaded the plugin", ""};
+    if (run.ended.status != 0) {
+        outcome.line += " and " + end_of(run.ended);
+        outcome.cure = "see what " + name + " says above";
+    } else if (lower(name).starts_with("python"))
+        outcome.cure = "a program in Python loads the plugin itself: winnowkv.llama_cpp.enable() does it for "
+                       "llama-cpp-python";
+    else
+        outcome.cure =
+            "a program loads it if it is llama.cpp's or calls ggml_backend_load_all, and ggml's functions are "
+            "visible in it: a static build hides them (hosts/ggml/README.md lists programs)";
+    return outcome;
+}
+
+Outcome of_unused_plugin(const Run& run) {
+    const std::string name = name_of(run);
+    Outcome outcome{false, "not called: " + name + " loaded the plugin and made no context with it", ""};
+    if (run.ended.status != 0) {
+        outcome.line += "; it " + end_of(run.ended);
+        outcome.cure = "see what " + name + " says above";
+    } else if (run.flags.has_device)
+        outcome.cure = "it may have had nothing to compute";
+    else
+        outcome.cure = name + " has no flag -dev to name a device with; llama.cpp takes Winnow by itself where it is "
+                              "built with -DGGML_BACKEND_DL=ON and has no discrete GPU";
+    return outcome;
+}
+
+Outcome of_context_without_attention(const Run& run) {
+    const GivenValue attention = given_attention(run.flags, run.command);
+    if (attention.is_given && is_off(attention.text))
+        return {false, "not called: flash attention is off (" + attention.said_by + ")",
+                "Winnow computes flash attention alone: leave that away, or say -fa on"};
+    if (!run.notes.in_place.empty())
+        return {false, "not called: a cache stayed in place: " + run.notes.in_place.front(), ""};
+    return {false,
+            "not called: " + name_of(run) + " made a context with Winnow and gave it no attention; it " +
+                end_of(run.ended),
+            "flash attention has to be on (-fa on), and the cache on Winnow's device (no -ngl 0, no -nkvo)"};
+}
+
+} // namespace
+
+RunNotes read_notes(const std::string& text) {
+    RunNotes notes;
+    std::map<std::string, std::string> reports; // the last of each process
+    std::vector<std::string> places;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        const size_t first = line.find('\t'), second = line.find('\t', first + 1);
+        if (first == std::string::npos || second == std::string::npos) continue;
+        const std::string event = line.substr(first + 1, second - first - 1), what = line.substr(second + 1);
+        if (event == "loaded") notes.is_loaded = true;
+        if (event == "loaded") add_once(places, what);
+        if (event == "used") notes.is_used = true;
+        if (event == "computed") notes.has_computed = true;
+        if (event == "error") add_once(notes.errors, what);
+        if (event == "report") reports[line.substr(0, first)] = what;
+    }
+    for (const auto& [process, report] : reports) {
+        const json read = json::parse(report, nullptr, false);
+        if (read.is_object()) add_report(notes, read);
+    }
+    if (notes.devices.empty()) notes.devices = places;
+    return notes;
+}
+
+Outcome outcome_of(const Run& run) {
+    const RunNotes& notes = run.notes;
+    if (notes.has_computed) return of_call(run);
+    const GivenValue device = given_device(run.flags, run.command);
+    if (device.is_given && device.text.find("Winnow") == std::string::npos)
+        return {false, "not called: " + device.said_by + " does not name Winnow",
+                "name it, as -dev Winnow, or leave that away: winnow run adds it"};
+    if (!notes.errors.empty())
+        return {false, "not called: " + notes.errors.front(), "winnow doctor checks drivers, devices and folders"};
+    if (notes.is_used) return of_context_without_attention(run);
+    return notes.is_loaded ? of_unused_plugin(run) : of_program_without_plugin(run);
+}
+
+} // namespace winnow::tools
