@@ -111,26 +111,6 @@ bool add_devices(const winnow_api& api, const InfoOptions& options, ordered_json
     return is_fine;
 }
 
-bool add_backend(const std::string& name, const InfoOptions& options, ordered_json& backend) {
-    backend["backend"] = name;
-    const winnow_host_info host{sizeof(winnow_host_info), WINNOW_API_VERSION, WINNOW_API_VERSION, 0, "winnow info"};
-    winnow_library library{};
-    char message[4096] = "";
-    if (winnow_library_open(name.c_str(), &host, &library, message, sizeof message) != WINNOW_OK) {
-        backend["error"] = message;
-        return false;
-    }
-    const winnow_api& api = *library.api;
-    backend["backend"] = api.backend_name;
-    backend["version"] = api.backend_version;
-    backend["abi"] =
-        std::to_string(WINNOW_VERSION_MAJOR(api.version)) + "." + std::to_string(WINNOW_VERSION_MINOR(api.version));
-    backend["path"] = library.path;
-    const bool is_fine = add_devices(api, options, backend);
-    winnow_library_close(&library);
-    return is_fine;
-}
-
 std::string mebibytes(const ordered_json& bytes) { return std::to_string(bytes.get<uint64_t>() >> 20) + " MiB"; }
 
 void print_device(const ordered_json& device, std::ostream& out) {
@@ -177,6 +157,26 @@ void print(const ordered_json& backends, std::ostream& out) {
 }
 
 } // namespace
+
+bool add_backend(const std::string& name, const InfoOptions& options, ordered_json& backend) {
+    backend["backend"] = name;
+    const winnow_host_info host{sizeof(winnow_host_info), WINNOW_API_VERSION, WINNOW_API_VERSION, 0, "winnow info"};
+    winnow_library library{};
+    char message[4096] = "";
+    if (winnow_library_open(name.c_str(), &host, &library, message, sizeof message) != WINNOW_OK) {
+        backend["error"] = message;
+        return false;
+    }
+    const winnow_api& api = *library.api;
+    backend["backend"] = api.backend_name;
+    backend["version"] = api.backend_version;
+    backend["abi"] =
+        std::to_string(WINNOW_VERSION_MAJOR(api.version)) + "." + std::to_string(WINNOW_VERSION_MINOR(api.version));
+    backend["path"] = library.path;
+    const bool is_fine = add_devices(api, options, backend);
+    winnow_library_close(&library);
+    return is_fine;
+}
 
 int run_info(const InfoOptions& options, std::ostream& out, std::ostream& err) {
     const bool is_default = options.backends.empty();

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench.hpp"
+#include "doctor.hpp"
 #include "eval.hpp"
 #include "info.hpp"
 #include "installation.hpp"
@@ -64,6 +65,13 @@ CLI::App* add_run(CLI::App& app, RunOptions& run) {
     return command;
 }
 
+CLI::App* add_doctor(CLI::App& app, bool& is_json) {
+    CLI::App* command =
+        app.add_subcommand("doctor", "Check drivers, devices, folders, plugin and variables, and say what to do");
+    command->add_flag("--json", is_json, "Print JSON");
+    return command;
+}
+
 CLI::App* add_path(CLI::App& app, std::string& what) {
     CLI::App* command = app.add_subcommand("path", "Print where a part of this installation is");
     command
@@ -113,10 +121,12 @@ int main(int argc, char** argv) {
     InfoOptions info;
     PlanOptions plan;
     RunOptions run;
+    bool is_json = false;
     std::string what;
     const CLI::App* const info_command = add_info(app, info);
     const CLI::App* const plan_command = add_plan(app, plan);
     const CLI::App* const run_command = add_run(app, run);
+    const CLI::App* const doctor_command = add_doctor(app, is_json);
     const CLI::App* const path_command = add_path(app, what);
     add_other_programs(app);
     try {
@@ -126,6 +136,7 @@ int main(int argc, char** argv) {
         if (*info_command) return run_info(info, std::cout, std::cerr);
         if (*plan_command) return run_plan(plan, std::cout, std::cerr);
         if (*run_command) return run_program(run, std::cerr);
+        if (*doctor_command) return run_doctor(is_json, std::cout);
         if (*path_command) print_path(what, std::cout);
     } catch (const std::exception& error) {
         std::cerr << "winnow: " << error.what() << '\n';

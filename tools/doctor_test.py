@@ -1,0 +1,136 @@
+"""`winnow doctor` on this machine, and on one where something is missing.
+
+    doctor_test.py WINNOW_PROGRAM FOLDER_OF_THE_BACKENDS A_BACKEND_WITH_DEFECTS
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+PROGRAM, LIBRARIES, BROKEN = sys.argv[1:4]
+del sys.argv[1:4]
+SOURCES = Path(__file__).resolve().parents[1]
+KEPT = {name: value for name, value in os.environ.items() if not name.startswith("WINNOW_")}
+
+
+def doctor(*arguments, **environment):
+    """(status, stdout)"""
+    done = subprocess.run([PROGRAM, "doctor", *arguments], capture_output=True, text=True, timeout=300,
+                          env=KEPT | environment)
+    assert done.stderr == "", done.stderr
+    return done.returncode, done.stdout
+
+
+def checks(**environment):
+    """(status, the checks)"""
+    status, out = doctor("--json", **environment)
+    found = json.loads(out)["checks"]
+    assert status == any(check["status"] == "FAIL" for check in found), (status, found)
+    return status, found
+
+
+class Doctor(unittest.TestCase):
+    def expect(self, found, status, what, cure=""):
+        """Among the checks is this one."""
+        matches = [check for check in found if check["status"] == status and re.search(what, check["what"])]
+        self.assertTrue(matches, f"no {status} {what} in {json.dumps(found, indent=1)}")
+        self.assertRegex(matches[0]["cure"], cure)
+
+    def test_attention_runs_on_each_device(self):
+        info = subprocess.run([PROGRAM, "info", "--json", "--backend", "opencl"], capture_output=True, text=True)
+        (backend,) = json.loads(info.stdout)["backends"]
+        status, found = checks()
+        self.assertEqual(status, 0, found)
+        self.expect(found, "ok", "backend opencl")
+        self.assertTrue(backend["devices"])
+        for device in backend["devices"]:
+            self.expect(found, "ok", re.escape(f"device {device['device']}, {device['name']}") + ".*is the reference's")
+        self.expect(found, "ok", "compiled kernels: /")
+
+    def test_a_wrong_device_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "libwinnow_opencl.so").symlink_to(Path(BROKEN).absolute())
+            self.assertEqual(checks(WINNOW_PATH=folder, WINNOW_DEFECT="none")[0], 0)
+            status, found = checks(WINNOW_PATH=folder, WINNOW_DEFECT="sdpa_does_nothing")
+        self.assertEqual(status, 1)
+        self.expect(found, "FAIL", "attention differs from the reference by", "update the driver")
+
+    def test_lines_are_those_of_json(self):
+        status, out = doctor()
+        lines = out.splitlines()
+        for check in checks()[1]:
+            self.assertIn(check["status"].ljust(6) + check["what"], lines)
+            if check["cure"]:
+                self.assertIn(" " * 6 + check["cure"], lines)
+
+    def test_without_a_driver_it_says_what_to_install(self):
+        with tempfile.TemporaryDirectory() as folder:
+            status, found = checks(OCL_ICD_VENDORS=folder)
+        self.assertEqual(status, 1)
+        self.expect(found, "FAIL", "no OpenCL driver offers a device", "pip install winnowkv-pocl.*pocl-opencl-icd")
+
+    def test_without_a_backend_it_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "libwinnow_opencl.so").write_text("no library")
+            status, found = checks(WINNOW_PATH=folder)
+        self.assertEqual(status, 1)
+        self.expect(found, "FAIL", "backend opencl: cannot load", "install Winnow again")
+
+    def test_variables_are_read(self):
+        status, found = checks(WINNOW_KV="h3o", WINOW_DEVICE="cpu", WINNOW_KVS="winnow", WINNOW_SOMETHING="1",
+                               WINNOW_DEVICE="no such device")
+        self.assertEqual(status, 1)
+        self.expect(found, "FAIL", 'WINNOW_KV=h3o: .*no policy "h3o"', "policies.md")
+        self.expect(found, "FAIL", "WINNOW_DEVICE=no such device: ", "winnow info")
+        self.expect(found, "warn", "^WINOW_DEVICE is set", r"expected WINNOW_DEVICE\?")
+        self.expect(found, "warn", "^WINNOW_KVS is set", r"expected WINNOW_KV\?")
+        self.expect(found, "warn", "^WINNOW_SOMETHING is set", "README")
+        status, found = checks(WINNOW_KV="winnow:budget=1/4", WINNOW_DEVICE="0")
+        self.assertEqual(status, 0, found)
+        self.expect(found, "ok", "WINNOW_KV=winnow:budget=1/4$")
+        self.expect(found, "ok", "WINNOW_DEVICE=0 is ")
+        self.assertFalse([check for check in found if "reads no such variable" in check["what"]], found)
+
+    def test_every_variable_that_is_read_is_known(self):
+        read = re.compile(r'(?:getenv|variable|path_in|number_of(?:<\w+>)?|environ\.get)\(\s*"(WINNOW_\w+)"')
+        folders = ("backend", "bench", "hosts", "plugin_api", "tools")
+        texts = (path.read_text() for folder in folders for path in sorted((SOURCES / folder).rglob("*"))
+                 if path.suffix in (".c", ".h", ".cpp", ".hpp", ".py") and not path.stem.endswith("_test"))
+        names = {name for text in texts for name in read.findall(text)}
+        self.assertGreater(len(names), 15)
+        listed = set(re.findall(r'"(WINNOW_\w+)"', (SOURCES / "tools" / "environment_check.cpp").read_text()))
+        self.assertEqual(names, listed)
+
+    def test_folders_that_cannot_be_written_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "file").touch()
+            status, found = checks(XDG_CACHE_HOME=f"{folder}/file/cache", XDG_CONFIG_HOME=f"{folder}/config")
+            self.assertEqual(status, 0, found)
+            self.expect(found, "warn", "^compiled kernels: .*is no folder", "XDG_CACHE_HOME")
+            self.expect(found, "warn", "^PoCL's compiled kernels: .*is no folder", "POCL_CACHE_DIR")
+            self.expect(found, "ok", f"winnow tune finds: {folder}/config/winnow$")
+            self.assertFalse(Path(folder, "config").exists(), "it made a folder")
+
+    def test_the_plugin_and_the_last_run_are_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("libwinnow_ggml.so", "libwinnow_ggml-0.9.8.so", "libwinnow_ggml-0.25.3.so"):
+                Path(folder, name).touch()
+            for name in ("opencl", "reference"):
+                Path(folder, f"libwinnow_{name}.so").symlink_to(Path(LIBRARIES, f"libwinnow_{name}.so").absolute())
+            environment = {"WINNOW_PATH": folder, "XDG_CACHE_HOME": folder}
+            _, found = checks(**environment)
+            self.expect(found, "ok", "plugin for llama.cpp: .*, for the layouts of ggml 0.9.8, 0.25.3$")
+            self.expect(found, "ok", "winnow run has not been used yet")
+            subprocess.run([PROGRAM, "run", "--", "true"], capture_output=True, env=KEPT | environment)
+            _, found = checks(**environment)
+            self.expect(found, "warn", "last winnow run, true, 20.* UTC: not called: true never loaded the plugin",
+                        "static build")
+
+
+if __name__ == "__main__":
+    unittest.main()
