@@ -22,7 +22,7 @@ from winnow_eval import memory  # noqa: E402
 MIB = 1 << 20
 TRIES = 12  # a run of a tenth of a second loses its log once in 5 to 50, more when cores are short
 # Of the caller's environment.
-KEPT = ("WINNOW_BACKEND", "WINNOW_DEVICE", "WINNOW_PATH", "WINNOW_PROGRAM_CACHE_MIB", "WINNOW_TUNING")
+KEPT = ("WINNOW_BACKEND", "WINNOW_DEVICE", "WINNOW_DRIVER", "WINNOW_PATH", "WINNOW_PROGRAM_CACHE_MIB", "WINNOW_TUNING")
 # Whose a mapping is, by the name of its file. What is asked first wins.
 OWNERS = (
     ("OpenCL compiler", re.compile(r"lib(LLVM|clang)")),

@@ -159,7 +159,7 @@ private:
 
 // The device of a context once more, with the same variants forced.
 std::unique_ptr<Device> make_for_test(const RuntimeState& state, const std::string& variants) {
-    const WorkerQueue worker = make_worker_queue(state.workers.entry.platform, state.workers.front().device);
+    const WorkerQueue worker = make_worker_queue(state.workers.front().device);
     DeviceRequest request;
     request.cl_context = worker.context();
     request.cl_device_id = worker.device;

@@ -8,10 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <string_view>
 
 #include "device/device.hpp"
+#include "opencl/driver_library.hpp"
 #include "opencl/pocl_folder.hpp"
 #include "opencl/quirks.hpp"
 
@@ -132,6 +134,36 @@ std::vector<DeviceEntry> list_platform(cl_platform_id platform, const Log& log) 
     return entries;
 }
 
+std::vector<cl_platform_id> system_platforms() {
+    cl_uint count = 0;
+    const cl_int code = clGetPlatformIDs(0, nullptr, &count);
+    if (code == platform_not_found) return {};
+    check(code, "clGetPlatformIDs");
+    if (count == 0) return {};
+    std::vector<cl_platform_id> platforms(count);
+    check(clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
+    return platforms;
+}
+
+// Adds to `trouble`, which the system's drivers have, what is wrong with each library; thrown where none has a device.
+std::vector<DeviceEntry> devices_of_drivers(const std::vector<std::string>& libraries, std::string trouble,
+                                            const ListPlatform& list, const Log& log) {
+    std::vector<DeviceEntry> entries;
+    for (const std::string& library : libraries) {
+        try {
+            std::vector<DeviceEntry> found = gather_devices(open_driver(library), list, log);
+            if (found.empty()) refuse_driver(library, "offers no device");
+            std::move(found.begin(), found.end(), std::back_inserter(entries));
+            log(WINNOW_LOG_INFO, trouble + "; \"" + library + "\" (of WINNOW_DRIVER) is used");
+        } catch (const Error& error) {
+            log(WINNOW_LOG_WARNING, error.what());
+            trouble += std::string("; ") + error.what();
+        }
+    }
+    if (entries.empty()) throw Error(WINNOW_ERROR_NOT_FOUND, trouble + "; " + how_to_get_a_device());
+    return entries;
+}
+
 // What people call drivers whose platforms have another name.
 struct Alias {
     std::string_view word, platform;
@@ -160,7 +192,7 @@ std::vector<DeviceEntry>::const_iterator find_named(const std::vector<DeviceEntr
 }
 
 std::string listed(const std::vector<DeviceEntry>& devices) {
-    if (devices.empty()) return "no OpenCL driver on this machine offers a device";
+    if (devices.empty()) return "no OpenCL driver on this machine offers a device; " + how_to_get_a_device();
     std::string text = "there are:";
     for (size_t i = 0; i < devices.size(); ++i) {
         const winnow_device_info& info = devices[i].info;
@@ -237,15 +269,17 @@ std::vector<DeviceEntry> list_devices(const Log& log) {
     // PoCL 3.1 tells whoever asks while another thread makes its devices that there are none.
     static std::mutex one_at_a_time;
     const std::lock_guard lock(one_at_a_time);
-    cl_uint count = 0;
-    const cl_int code = clGetPlatformIDs(0, nullptr, &count);
-    if (code == platform_not_found) return {};
-    check(code, "clGetPlatformIDs");
-    if (count == 0) return {};
-    std::vector<cl_platform_id> platforms(count);
-    check(clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
-    return gather_devices(
-        platforms, [&](cl_platform_id platform) { return list_platform(platform, log); }, log);
+    const ListPlatform list = [&](cl_platform_id platform) { return list_platform(platform, log); };
+    const std::vector<std::string> named = named_drivers();
+    std::string trouble = "no driver of the system offers a device";
+    try {
+        std::vector<DeviceEntry> entries = gather_devices(system_platforms(), list, log);
+        if (!entries.empty() || named.empty()) return entries;
+    } catch (const Error& error) {
+        if (named.empty()) throw;
+        trouble = error.what();
+    }
+    return devices_of_drivers(named, trouble, list, log);
 }
 
 DeviceEntry select_device(const std::vector<DeviceEntry>& devices, const std::string& request, bool host_threads) {

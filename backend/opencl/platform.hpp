@@ -25,7 +25,9 @@ struct DeviceEntry {
 
 // In the order of their numbers: platforms as the ICD loader lists them; within one, single-core CPU devices last, so
 // that the first device is one that uses the whole CPU by itself. A platform that fails is left out with a warning, so
-// that a broken driver does not take the others along; where no other has a device, its failure is thrown.
+// that a broken driver does not take the others along; where no other has a device, its failure is thrown. Only where
+// none of the system's drivers offers a device, the libraries in WINNOW_DRIVER are opened, and theirs are listed; where
+// these have none either, what is wrong with them is thrown.
 std::vector<DeviceEntry> list_devices(const Log& log = [](int32_t, const std::string&) {});
 using ListPlatform = std::function<std::vector<DeviceEntry>(cl_platform_id)>;
 std::vector<DeviceEntry> gather_devices(std::span<const cl_platform_id> platforms, const ListPlatform& list,

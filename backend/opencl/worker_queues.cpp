@@ -80,7 +80,7 @@ WorkerQueues choose_worker_queues(const DeviceRequest& request) {
     const bool host_threads = request.parallel_for != nullptr && request.max_threads != 1;
     WorkerQueues workers;
     const auto add = [&](cl_device_id device) {
-        workers.all.push_back(make_worker_queue(workers.entry.platform, device, request.launched != nullptr));
+        workers.all.push_back(make_worker_queue(device, request.launched != nullptr));
     };
     workers.entry = select_device(devices, request.device, host_threads);
     add(workers.entry.devices.front());
@@ -102,13 +102,11 @@ WorkerQueues choose_worker_queues(const DeviceRequest& request) {
 
 } // namespace
 
-WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device, bool is_timed) {
-    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform),
-                                                0};
+WorkerQueue make_worker_queue(cl_device_id device, bool is_timed) {
     cl_int code = CL_SUCCESS;
     WorkerQueue worker;
     worker.device = device;
-    worker.context = cl::Context(clCreateContext(properties, 1, &device, nullptr, nullptr, &code));
+    worker.context = cl::Context(clCreateContext(nullptr, 1, &device, nullptr, nullptr, &code));
     check(code, "clCreateContext");
     worker.queue = make_queue(worker, is_timed ? CL_QUEUE_PROFILING_ENABLE : 0);
     return worker;

@@ -38,7 +38,7 @@ struct WorkerQueues {
 };
 
 // A context of its own, with a queue. Throws DEVICE.
-WorkerQueue make_worker_queue(cl_platform_id platform, cl_device_id device, bool is_timed = false);
+WorkerQueue make_worker_queue(cl_device_id device, bool is_timed = false);
 
 // An in-order queue beside the worker queue's own; properties: CL_QUEUE_PROFILING_ENABLE, or 0.
 cl::CommandQueue make_queue(const WorkerQueue& worker, cl_command_queue_properties properties = 0);
