@@ -83,7 +83,7 @@ def main():
             status, text = compared(program, folder, before, quiet)
             expect(status == 1 and words in text, f"{words}: {status}, {text}")
         done = subprocess.run([program, "--compare", folder / "none"], capture_output=True, text=True)
-        expect(done.returncode == 1 and f"cannot read {folder / 'none'}" in done.stderr, done.stderr)
+        expect(done.returncode == 1 and f"cannot read {folder / 'none'}: No such file" in done.stderr, done.stderr)
         done = subprocess.run([program, "--from", folder / "after"], capture_output=True, text=True)
         expect(done.returncode != 0 and "--compare" in done.stderr, done.stderr)
         done = subprocess.run([program, "--filter", "nothing"], capture_output=True, text=True)

@@ -1,6 +1,8 @@
 // Files of JSON.
 #include "json_file.hpp"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <stdexcept>
 
@@ -8,7 +10,7 @@ namespace winnow::bench {
 
 nlohmann::json read_json(const std::filesystem::path& path) {
     std::ifstream file(path);
-    if (!file) throw std::runtime_error("cannot read " + path.string());
+    if (!file) throw std::runtime_error("cannot read " + path.string() + ": " + std::strerror(errno));
     try {
         return nlohmann::json::parse(file);
     } catch (const std::exception& error) { // of JSON, or of reading: a folder opens as a file does

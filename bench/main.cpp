@@ -1,7 +1,9 @@
 // winnow-bench: how fast a backend's operations are, as ratios to the limits of the machine and to ggml, taken in one
 // run.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <stdexcept>
@@ -169,7 +171,7 @@ int run(int argc, char** argv) {
     if (!json_file.empty()) {
         std::ofstream file(json_file);
         file << report.dump(2) << "\n";
-        if (!file.flush()) throw std::runtime_error("cannot write " + json_file);
+        if (!file.flush()) throw std::runtime_error("cannot write " + json_file + ": " + std::strerror(errno));
     }
     if (!old_file.empty()) std::fputs(changes(before, report).c_str(), stdout);
     return 0;

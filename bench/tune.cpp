@@ -3,9 +3,11 @@
 #include "tune.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -203,7 +205,7 @@ void write(const std::filesystem::path& file, const nlohmann::json& json) {
     std::ofstream stream(temporary);
     stream << json.dump(2) << "\n";
     stream.close();
-    if (!stream) throw std::runtime_error("tune: cannot write " + temporary.string());
+    if (!stream) throw std::runtime_error("tune: cannot write " + temporary.string() + ": " + std::strerror(errno));
     std::filesystem::rename(temporary, file);
 }
 

@@ -2,9 +2,11 @@
 #include "report.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <limits>
 #include <memory>
@@ -61,7 +63,9 @@ bool replace_file(const char* given, const std::string& text) {
     const std::string temporary = path + '.' + std::to_string(getpid()) + ".tmp";
     if (write_text(std::fopen(temporary.c_str(), "w"), text) && std::rename(temporary.c_str(), path.c_str()) == 0)
         return true;
+    const int reason = errno;
     std::remove(temporary.c_str());
+    errno = reason;
     return false;
 }
 
@@ -94,7 +98,8 @@ bool write_to(const char* path, const std::string& text) {
 }
 
 void write_file(const char* path, const std::string& text) {
-    if (!write_to(path, text)) log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_REPORT: cannot write %s", path);
+    if (!write_to(path, text))
+        log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_REPORT: cannot write %s: %s", path, std::strerror(errno));
 }
 
 std::chrono::duration<double> interval() {

@@ -1,8 +1,10 @@
 // Writes a trace, event by event, as a JSON array in the Trace Event Format.
 #include "trace.hpp"
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <mutex>
 #include <stdexcept>
 #include <unistd.h>
@@ -30,7 +32,8 @@ double microseconds(uint64_t ns) { return static_cast<double>(ns) / 1000; }
 class TraceFile {
 public:
     explicit TraceFile(const std::string& path) : file_(std::fopen(path.c_str(), "w")) {
-        if (file_ == nullptr) throw std::runtime_error("WINNOW_TRACE=" + path + ": cannot be written");
+        if (file_ == nullptr)
+            throw std::runtime_error("WINNOW_TRACE: cannot write " + path + ": " + std::strerror(errno));
     }
 
     int add_track(const std::string& name) {

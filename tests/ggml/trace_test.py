@@ -46,7 +46,8 @@ def check_refusal(host, options):
     path = options.work / "no folder" / "trace.json"
     _, err, _ = host.run("llama-completion", *llama_cpp.completion(options.model, TOKENS, 256), "-p", "A",
                          *llama_cpp.DEVICE, winnow=True, status=1, environment={"WINNOW_TRACE": str(path)})
-    expect(f"WINNOW_TRACE={path}: cannot be written" in err, f"a missing folder, and nobody says so:\n{err[-2000:]}")
+    expect(f"WINNOW_TRACE: cannot write {path}: No such file" in err,
+           f"a missing folder, and nobody says so:\n{err[-2000:]}")
     _, err, _ = host.run("llama-completion", *llama_cpp.completion(options.model, TOKENS, 256), "-p", "A",
                          *llama_cpp.DEVICE, winnow=True, environment={"WINNOW_TRACE": "/dev/full"})
     expect("WINNOW_TRACE: not all could be written" in err, f"a full disk, and nobody says so:\n{err[-2000:]}")
