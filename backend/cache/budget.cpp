@@ -286,7 +286,8 @@ bool keeps_importance(const Policy& policy, const Plan& plan, const Shape& shape
 void check_cadence(const Config& config, const Plan& plan) {
     if (plan.residual == 0 || plan.cadence <= plan.residual) return;
     refuse(std::string(config.policy().name) + ": cadence=" + std::to_string(plan.cadence) +
-           " is more than the residual window of " + std::to_string(plan.residual) + " holds");
+           " is more than the residual window of " + std::to_string(plan.residual) +
+           " holds: expected at most as much");
 }
 
 // A full head has to have as many tokens to evict as come until the next eviction pass.

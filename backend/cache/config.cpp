@@ -363,10 +363,11 @@ Config parse(std::string_view text) {
     if (budget.unit == Amount::Unit::tokens && config.sink() + residual.value_or(0) >= budget.count)
         refuse(std::string(name) + ": sink=" + std::to_string(config.sink()) +
                " and residual=" + std::to_string(residual.value_or(0)) + " leave nothing of " +
-               (config.recalls() ? "cold=" : "budget=") + std::to_string(budget.count));
+               (config.recalls() ? "cold=" : "budget=") + std::to_string(budget.count) + ", expected more than " +
+               std::to_string(config.sink() + residual.value_or(0)));
     if (residual && *residual > 0 && cadence && *cadence > *residual)
         refuse(std::string(name) + ": cadence=" + std::to_string(*cadence) +
-               " is more than residual=" + std::to_string(*residual) + " holds");
+               " is more than residual=" + std::to_string(*residual) + " holds: expected at most as much");
     make_policy(config); // refuses what contradicts itself
     return config;
 }

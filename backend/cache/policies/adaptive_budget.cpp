@@ -76,7 +76,7 @@ public:
     explicit AdaptiveBudget(Config config)
         : config_(std::move(config)), selector_(make_policy(with_policy(config_, config_.word("policy")))) {
         if (config_.number("entropy") + config_.number("concentration") + config_.number("variance") == 0)
-            refuse("adaptive_budget: entropy, concentration and variance all weigh 0");
+            refuse("adaptive_budget: entropy, concentration and variance all weigh 0: expected one that weighs more");
     }
 
     Description describe(const LayerContext& context) const override { return selector_->describe(context); }

@@ -34,7 +34,8 @@ class H2o : public Policy {
 public:
     explicit H2o(Config config) : config_(std::move(config)) {
         if (config_.has("preset") && (config_.has("heavy") || config_.has("recent")))
-            refuse("h2o: preset=" + config_.word("preset") + " says heavy and recent, which are given too");
+            refuse("h2o: preset=" + config_.word("preset") +
+                   " says heavy and recent, which are given, too: expected either");
         if (config_.budget().unit != Amount::Unit::tokens) return;
         check(config_.budget().count);
     }
@@ -85,7 +86,7 @@ private:
             refuse("h2o: sink=" + std::to_string(config_.sink()) +
                    ", heavy=" + std::to_string(std::max<int64_t>(heavy, 0)) +
                    " and recent=" + std::to_string(std::max<int64_t>(recent, 0)) +
-                   " tokens are more than a budget of " + std::to_string(budget));
+                   " tokens are more than a budget of " + std::to_string(budget) + ": expected at most that together");
     }
 
     Config config_;

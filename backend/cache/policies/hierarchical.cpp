@@ -53,10 +53,10 @@ public:
     explicit Hierarchical(Config config) : config_(std::move(config)) {
         if (is_conservative() && config_.word("profile") != "chat")
             refuse("hierarchical: thresholds=conservative and profile=" + config_.word("profile") +
-                   " both say the thetas");
+                   " both say the thetas: expected one of them");
         if (ceil_of(share("middle_from"), 1 << 20) > ceil_of(share("deep_from"), 1 << 20))
             refuse("hierarchical: middle_from=" + spell(config_.at("middle_from")) +
-                   " is more than deep_from=" + spell(config_.at("deep_from")));
+                   " is more than deep_from=" + spell(config_.at("deep_from")) + ": expected at most as much");
     }
 
     Description describe(const LayerContext& context) const override {
