@@ -23,7 +23,9 @@ void DeferredRows::check(const ggml_tensor* root, const ggml_tensor* node) {
     const uint32_t type = type_of(rows->type);
     const bool is_dense = type == WINNOW_TYPE_F32 || type == WINNOW_TYPE_F16 || type == WINNOW_TYPE_BF16;
     if (!is_dense || (indices->type != GGML_TYPE_I64 && indices->type != GGML_TYPE_I32)) {
-        throw std::runtime_error(std::string(root->name) + ": rows or indices of another type");
+        throw std::runtime_error(std::string(root->name) + ": rows of type " + ggml().type_name(rows->type) +
+                                 " at indices of type " + ggml().type_name(indices->type) +
+                                 ", expected f32, f16 or bf16 at i32 or i64");
     }
 }
 
@@ -42,8 +44,8 @@ DeferredRows::DeferredRows(const ggml_tensor* root, const ggml_tensor* node)
         const int64_t cell = indices->type == GGML_TYPE_I64 ? *reinterpret_cast<const int64_t*>(at)
                                                             : *reinterpret_cast<const int32_t*>(at);
         if (cell < 0 || cell >= root->ne[1] * root->ne[2]) {
-            throw std::runtime_error(std::string(root->name) + ": a row for cell " + std::to_string(cell) + " of " +
-                                     std::to_string(root->ne[1] * root->ne[2]));
+            throw std::runtime_error(std::string(root->name) + ": a row for cell " + std::to_string(cell) +
+                                     ", expected 0 to " + std::to_string(root->ne[1] * root->ne[2] - 1));
         }
         cells_.push_back(cell);
     }

@@ -68,7 +68,9 @@ void LayerSteps::defer(const ggml_tensor* root, const ggml_tensor* node, Counter
     const size_t layer = shape_.layer_of(root);
     std::optional<DeferredRows>& rows = shape_.is_keys(root) ? layers_[layer].k : layers_[layer].v;
     if (rows && is_whole(layer) && cache_.is_made()) append_all(layer, counters);
-    if (rows) throw std::runtime_error(std::string(root->name) + " is written twice before an attention over it");
+    if (rows)
+        throw std::runtime_error(std::string(root->name) +
+                                 " is written twice before an attention over it, expected once");
     rows.emplace(root, node);
 }
 
@@ -117,7 +119,8 @@ LayerSteps::Rows LayerSteps::rows_of(size_t layer, int64_t first, int64_t count)
     const std::optional<DeferredRows>& values = layers_[layer].v;
     const std::vector<int32_t> cells = keys.cells(first, count);
     if (values && values->cells(first, count) != cells) {
-        throw std::runtime_error(std::string(values->root()->name) + ": values for other cells than the keys");
+        throw std::runtime_error(std::string(values->root()->name) +
+                                 ": values for other cells than the keys, expected the same cells");
     }
     const char* bytes = reinterpret_cast<const char*>(cells.data());
     staging_.emplace_back(bytes, bytes + cells.size() * sizeof(int32_t));
@@ -214,7 +217,8 @@ void LayerSteps::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters&
     const ggml_tensor *k = node->src[1], *root = root_of(k);
     const size_t layer = shape_.layer_of(root);
     if (has_deferred(layer) && !is_whole(layer))
-        throw std::runtime_error(with_name(node, "keys without values, or values without keys"));
+        throw std::runtime_error(
+            with_name(node, "keys without values, or values without keys, expected both before an attention"));
     const int64_t first = offset_in(root, k->data) / static_cast<int64_t>(root->nb[2]);
     const int64_t slices = k->ne[3], tokens = node->src[0]->ne[1];
     for (int64_t i = 0; i < slices; ++i) expect_present(node->src[3], {layer, i, first + i, tokens});

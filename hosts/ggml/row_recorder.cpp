@@ -43,7 +43,7 @@ void RowRecorder::write_rows(const winnow_tensor& rows, int64_t every) {
 }
 
 void RowRecorder::add(const std::string& layer, const winnow_cache_step_desc& step) {
-    if (step.k == nullptr) throw refusal(layer + " attends to keys that came before, and not with its queries");
+    if (step.k == nullptr) throw refusal(layer + " has queries without keys of their own, expected both in one step");
     const winnow_tensor &k = *step.k, &v = *step.v, &q = *step.q;
     for (const winnow_tensor* rows : {&k, &v, &q}) element_size(*rows); // throws before anything is written
     char name[name_size] = "";

@@ -152,7 +152,9 @@ void VirtualBuffer::group() {
     }
     std::map<std::tuple<std::string, int64_t, int64_t, int64_t, int64_t>, std::vector<LayerRoots>> shapes;
     for (const auto& [key, layer] : layers) {
-        if (!layer.k) throw std::runtime_error(std::string(layer.v->name) + " has no keys beside it");
+        if (!layer.k)
+            throw std::runtime_error(std::string(layer.v->name) +
+                                     " has values without keys, expected a tensor of both in each layer");
         const ggml_tensor* k = layer.k;
         shapes[{key.first, k->ne[0], layer.v ? layer.v->ne[0] : 0, k->ne[1], k->ne[2]}].push_back(layer);
     }
@@ -183,7 +185,7 @@ const std::shared_ptr<VirtualCache>& VirtualBuffer::find_cache(const ggml_tensor
     for (const auto& cache : caches_) {
         if (cache->has(root)) return cache;
     }
-    throw std::runtime_error(std::string(root->name) + " came after the first attention");
+    throw std::runtime_error(std::string(root->name) + " was allocated after the first attention, expected before");
 }
 
 void VirtualBuffer::end_graph(Counters& counters) {
