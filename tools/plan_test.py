@@ -45,6 +45,15 @@ class Bytes(Files):
         self.assertEqual(row["added_bytes"] - row["scratch_bytes"],
                          self.plan(gguf_files.header(gguf_files.model()))[0]["added"]["winnow_bytes"])
 
+    def test_the_memory_of_an_8b_model_on_the_pages_is_what_it_says(self):
+        kept = json.loads(Path(__file__).parents[1].joinpath("docs/choosing_plan.json").read_text(encoding="utf-8"))
+        asked = [argument for name in kept["configurations"] for argument in ("--kv", name)]
+        model = gguf_files.model(block_count=(UINT32, 32), embedding_length=(UINT32, 4096), head_count=(UINT32, 32),
+                                 head_count_kv=(UINT32, 8), feed_forward=(UINT32, 14336))  # Llama 3.1 8B
+        _, rows = self.plan(gguf_files.header(model), "--context", kept["context"], *asked)
+        for name, sizes in kept["configurations"].items():
+            self.assertEqual({key: rows[name][key] for key in sizes}, sizes, name)
+
     def test_sizes_come_from_their_own_keys_where_there_are_some(self):
         model = gguf_files.model(key_length=(UINT32, 128), value_length=(UINT32, 32), head_count_kv=None)
         plan, rows = self.plan(gguf_files.header(model), "--context", 256)

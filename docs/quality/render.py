@@ -10,12 +10,13 @@ A marker is a pair of lines, and what stands between them is this script's:
                                      and "decode" for what was decoded; or task, its name and one of OF_TASKS; or
                                      "with" and more names, which get a column each: then one of BESIDE, or
                                      "lead" over a window, or "ways": of each text a name of what was read in batches
-                                     and one of what was decoded
+                                     and one of what was decoded, or "choices": the table of docs/choosing.md
     <!-- end -->
 """
 
 import argparse
 import json
+import math
 import re
 import statistics
 import sys
@@ -26,7 +27,7 @@ sys.path.insert(0, str(FOLDER.parent.parent / "tools" / "eval"))
 
 from winnow_eval import report  # noqa: E402  after its path
 
-PAGES = ("quality.md", "quality_tables.md", "quality_runs.md", "recall.md")  # in docs
+PAGES = ("quality.md", "quality_tables.md", "quality_runs.md", "recall.md", "choosing.md")  # in docs
 MARKED = re.compile(r"<!-- begin (\w+) ([\w ]+?) -->\n(.*?)<!-- end -->\n", re.S)
 
 
@@ -96,7 +97,7 @@ MAIN = ("cpu:k=f16,v=f16", "inplace:k=q8_0,v=q8_0", "inplace:k=q4_0,v=q4_0", "wi
 BESIDE = {"kld": ("mean KLD", "kld", "kld_se", 4, 6, "", None),
           "main": ("mean KLD", "kld", "kld_se", 4, 6, "", MAIN),
           "increase": ("perplexity more, %", "ppl_increase_percent", "ppl_increase_se", 2, 4, "+", None)}
-WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'lead', 'ways'])}) (\d+)( decode)?")
+WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'lead', 'ways', 'choices'])}) (\d+)( decode)?")
 TEXTS = {"wiki": "WikiText", "book": "book", "code": "code"}  # by the last word of a name
 
 
@@ -198,10 +199,49 @@ def ways_table(named, context):
                         [line for line in lines if set(line[1:]) != {"-"}])
 
 
+# What docs/choosing.md shows, and the memory that `winnow plan` computes for an 8B model with it.
+CHOICES = ("cpu:k=f16,v=f16", "cpu:k=q8_0,v=q8_0", "cpu:k=q8_0,v=q5_0", "cpu:k=q8_0,v=q4_0", "cpu:k=q5_1,v=q5_1",
+           "cpu:k=q5_0,v=q5_0", "cpu:k=q4_1,v=q4_1", "cpu:k=q4_0,v=q4_0", "winnow:v=turbo4", "winnow",
+           "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8", "winnow:budget=1/8,recall=host",
+           "winnow:budget=1/16,recall=host")
+CHOICES_PLAN = FOLDER.parent / "choosing_plan.json"
+
+
+def choices_table(named, setting):
+    """Memory, loss and numbers found of CHOICES, each from the first of the results, {name: results}, that has it.
+    Loss is over the contexts that all rows have."""
+    planned = json.loads(CHOICES_PLAN.read_text(encoding="utf-8"))["configurations"]
+    rows, numbers = {}, {}
+    for results in named.values():
+        for row in report.rows_of(results, setting):
+            rows.setdefault(row["name"], row)
+        task = report.task_of(results, "needle")
+        for result in task["results"] if task else ():
+            numbers.setdefault(result["name"], f"{result['retrieved']}/{result['trials']}")
+    count = min(rows[name]["contexts"] for name in CHOICES)
+
+    def loss(name, quantity, scale, *decimals):
+        values = [scale(value) for value in rows[name]["per_context"][quantity][:count]]
+        return report.measured(statistics.fmean(values), statistics.stdev(values) / count**.5, *decimals)
+
+    lines = []
+    for name in CHOICES:
+        plan = planned[name]
+        lines.append([f"`{name}`", report.number(plan["bytes"] / 2**20, 0),
+                      report.number(plan["cold_bytes"] / 2**20, 0) if plan["cold_bytes"] else "-",
+                      loss(name, "kld", float, 4, 5),
+                      loss(name, "ln_ratio", lambda ratio: 100 * math.expm1(ratio), 2, 2, "+"),
+                      numbers.get(name, "not asked")])
+    return report.table(["configuration", "cache, MiB", "in the host besides, MiB", f"KLD, {count} contexts",
+                         f"perplexity more, %, {count} contexts", "numbers found"], lines)
+
+
 def made_of(quantity, named, context, mode):
     """The text of a marker with several names."""
     if quantity == "ways":
         return ways_table(named, context)
+    if quantity == "choices":
+        return choices_table(named, (context, mode))
     return lead_table(named, (context, mode)) if quantity == "lead" else beside_table(named, quantity, (context, mode))
 
 
