@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 MAX_LINES = 500
 MAX_COLUMNS = 120
+MAX_README_WORDS = 700
 CODE = (".c", ".h", ".cpp", ".hpp", ".cl")
 
 
@@ -227,6 +228,14 @@ def links(tree):
                 yield path, f"links to {target}, a heading that is not there"
 
 
+def short_readme(tree):
+    """README.md has at most 700 words without its tables and code: it invites, and pages below say more."""
+    text = re.sub(r"^```.*?^```$", "", tree.get("README.md", ""), flags=re.M | re.S)
+    words = sum(len(line.split()) for line in text.splitlines() if not re.match(r"\||    ", line))
+    if words > MAX_README_WORDS:
+        yield "README.md", f"{words} words, expected at most {MAX_README_WORDS}"
+
+
 def casts(tree):
     """A conversion between numbers is a static_cast; braces make constants."""
     type_name = r"(?:u?int(?:8|16|32|64)_t|size_t|float|double|int|unsigned|char)"
@@ -294,6 +303,9 @@ SAMPLES = {
                   {"a.cpp": "INSTANTIATE_TEST_SUITE_P(Sizes, cache,"}, {"a.cpp": "TEST_P(\n    cache,\n    goesOn) {"}],
                  {"a.cpp": "TEST_F(cache, goes_on_2) {\nINSTANTIATE_TEST_SUITE_P(, cache, testing::Values(Case{}));",
                   "a.md": "TEST(A, B)"}),
+    short_readme: ([{"README.md": "a " * (MAX_README_WORDS + 1)}],
+                   {"README.md": f"| {'a ' * 999}|\n    b\n```c\n{'c ' * 999}\n```\n{'a ' * MAX_README_WORDS}",
+                    "a.md": "a " * 999}),
     casts: ([{"a.cpp": "a = uint64_t{b} << 8;"}, {"a.hpp": "f(int64_t{b.size()})"}, {"a.cpp": "a = float(b);"},
              {"a.cpp": "a = int(b);"}],
             {"a.cpp": "uint32_t{WINNOW_TYPE_F16}, int64_t{1}, ~size_t{0} // int(a)\nstatic_cast<float>(b)\nint f(int);",
