@@ -57,9 +57,12 @@ CLI::App* add_run(CLI::App& app, RunOptions& run) {
     CLI::App* command = app.add_subcommand(
         "run", "Start a program of llama.cpp's with the plugin, and say at its end whether Winnow was called");
     command->footer("winnow run [OPTIONS] -- PROGRAM [ARGUMENTS]");
-    command->add_option("--kv", run.kv,
-                        "WINNOW_KV, as winnow:budget=1/4; \"\" leaves the cache in place (default: WINNOW_KV where "
-                        "it is set, else winnow)");
+    CLI::Option* kv = command->add_option(
+        "--kv", run.kv, "WINNOW_KV, as winnow:budget=1/4 (default: WINNOW_KV where it is set, else winnow)");
+    command
+        ->add_flag_callback(
+            "--in-place", [&run] { run.kv = ""; }, "Attend to llama.cpp's own cache, as it stores it: WINNOW_KV=")
+        ->excludes(kv);
     command->add_option("--device", run.device, "WINNOW_DEVICE: gpu, cpu, a number, or a part of a name");
     command->add_option("--report", run.report, "WINNOW_REPORT: the file for the plugin's report");
     return command;

@@ -129,7 +129,8 @@ class Run(unittest.TestCase):
         self.assertEqual([found["WINNOW_KV"], found["WINNOW_DEVICE"], found["WINNOW_REPORT"]],
                          ["window:budget=512", "cpu", "r.json"])
         self.assertEqual(seen(WINNOW_KV="none")["WINNOW_KV"], "none")
-        self.assertEqual(seen("--kv", "", WINNOW_KV="none")["WINNOW_KV"], "")
+        for in_place in (["--in-place"], ["--kv", ""]):
+            self.assertEqual(seen(*in_place, WINNOW_KV="none")["WINNOW_KV"], "")
         self.assertEqual(seen("--kv", "[layers=2]none;winnow")["WINNOW_KV"], "[layers=2]none;winnow")
 
     def test_nothing_is_started_after_a_refusal(self):

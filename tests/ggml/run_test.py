@@ -44,7 +44,7 @@ def completion(options, *more):
 
 def check_calls(host, options):
     """The text is that of the flags and variables that a user would have set, and the line is the report's."""
-    for kv, of_run in ((None, ["--kv", ""]), ("none:k=f16,v=f16", ["--kv", "none:k=f16,v=f16"]), ("winnow", [])):
+    for kv, of_run in ((None, ["--in-place"]), ("none:k=f16,v=f16", ["--kv", "none:k=f16,v=f16"]), ("winnow", [])):
         expected, _, _ = host.run("llama-completion", *completion(options, *llama_cpp.DEVICE, "-fa", "on"), winnow=True,
                                   environment=llama_cpp.kv_environment(kv))
         found, said, report = run(host, options, "llama-completion", *completion(options), of_run=of_run)
