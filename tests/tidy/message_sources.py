@@ -144,23 +144,26 @@ class PythonReader:
         self.constants = {node.targets[0].id: node.value for node in self.tree.body
                           if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
 
-    def text(self, node):
-        """The template of an expression; "..." of what is no text."""
+    def text(self, node, varying):
+        """The template of an expression; what in it is no text joins `varying`."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
         if isinstance(node, ast.JoinedStr):
-            return "".join(map(self.text, node.values))
+            return "".join(self.text(value, varying) for value in node.values)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            return self.text(node.left) + self.text(node.right)
+            return self.text(node.left, varying) + self.text(node.right, varying)
         if isinstance(node, ast.Name) and isinstance(self.constants.get(node.id), ast.Constant | ast.JoinedStr):
-            return self.text(self.constants[node.id])
+            return self.text(self.constants[node.id], varying)
+        varying.append(node)
         return VARYING
 
-    def alternatives(self, node):
-        """All templates that an argument may be."""
-        if isinstance(node, ast.IfExp):
-            return [*self.alternatives(node.body), *self.alternatives(node.orelse)]
-        return [self.text(node)]
+    def texts(self, node):
+        """The templates of an argument, and of all expressions in what varies."""
+        varying = []
+        yield self.text(node, varying)
+        for each in varying:
+            for inner in ast.iter_child_nodes(each):
+                yield from self.texts(inner)
 
     @staticmethod
     def is_said(call):
@@ -175,7 +178,7 @@ class PythonReader:
             call = node.exc if isinstance(node, ast.Raise) else node
             if isinstance(call, ast.Call) and (call is not node or self.is_said(call)):
                 for argument in call.args:
-                    for text in self.alternatives(argument):
+                    for text in self.texts(argument):
                         yield argument.lineno, text
 
 

@@ -148,7 +148,8 @@ PROOF = {
     "backend/a.cpp": '// "no message at all"\nvoid f() { throw Error("no `" + name(x) + "` in " "here"); }\n'
                      'App app("what it is for"); const char *words = R"(of no use)"; log("%s of %zu is", y, z);\n'
                      'g(many ? std::string("all of ") + z : "one of them: " + list({"not these", w}));',
-    "tools/b.py": 'def f():\n    """Says no."""\n    raise Failure(f"{a}: has no {b}" if c else "is not there")\n'
+    "tools/b.py": 'def f():\n    """Says no."""\n'
+                  '    raise Failure(f"{a}: has no {b}" if c else [it, "is not there"][1])\n'
                   'print("one line", file=sys.stderr)\nsys.exit(IT + it)\nIT = "that is "\n',
     "cmake/c.cmake": 'message(STATUS "all is well") # message(WARNING "not this")\n'
                      'message(FATAL_ERROR "no ${tree} in\\n"\n        "the folder")\n',

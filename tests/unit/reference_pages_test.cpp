@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "reference/element.hpp"
 #include "reference/page_index.hpp"
 #include "reference/rotation.hpp"
 #include "reference_slots.hpp"
