@@ -16,7 +16,7 @@ bool is_whole(const RowsMoved& args) {
     return is_rotated(src) || is_rotated(dst) || (args.may_be_in_place && !(is_in_order(src) && is_in_order(dst)));
 }
 
-const Variant& check(const Runtime& runtime, const RowsMoved& args) {
+const Variant& variant_for(const Runtime& runtime, const RowsMoved& args) {
     check_row(args.src, args.src_name, is_whole(args));
     check_row(args.dst, args.dst_name, is_whole(args));
     const auto& shape = args.dst.shape;
@@ -125,7 +125,7 @@ std::string kv_options(const Tensor& k, const Tensor& v, std::span<const Segment
 }
 
 std::string validate_rows(const Runtime& runtime, const RowsMoved& args) {
-    const Variant& variant = check(runtime, args);
+    const Variant& variant = variant_for(runtime, args);
     std::string name(variant.entry_point);
     name.append("_").append(variant.shape).append("_").append(format_name(args.src.type));
     name.append("_").append(format_name(args.dst.type));
@@ -134,7 +134,7 @@ std::string validate_rows(const Runtime& runtime, const RowsMoved& args) {
 }
 
 std::unique_ptr<Event> launch_rows(Runtime& runtime, const RowsMoved& args, bool want_event) {
-    const Variant& variant = check(runtime, args);
+    const Variant& variant = variant_for(runtime, args);
     std::string options = uses_options({args.src.type, args.dst.type});
     if (is_whole(args)) options += "-DSIZE=" + std::to_string(args.dst.shape[3]) + " ";
     options.append("-DSRC_FORMAT=").append(format_name(args.src.type));
