@@ -232,7 +232,7 @@ def choices_table(named, setting):
                       loss(name, "kld", float, 4, 5),
                       loss(name, "ln_ratio", lambda ratio: 100 * math.expm1(ratio), 2, 2, "+"),
                       numbers.get(name, "not asked")])
-    return report.table(["configuration", "cache, MiB", "in the host besides, MiB", f"KLD, {count} contexts",
+    return report.table(["configuration", "cache, MiB", "RAM outside the budget, MiB", f"KLD, {count} contexts",
                          f"perplexity more, %, {count} contexts", "numbers found"], lines)
 
 
