@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <stdexcept>
@@ -98,35 +99,49 @@ private:
     winnow_library library_{};
 };
 
+std::string name_of(const ordered_json& device) {
+    std::string name = "device ";
+    name.append(device["device"].get<std::string>()).append(", ").append(device.value("name", ""));
+    return name.append(" (").append(device.value("platform", "")).append(")");
+}
+
 void check_attention(Checks& checks, const OpenBackend& opencl, const std::vector<float>& expected,
-                     const std::string& device, const std::string& name) {
+                     const ordered_json& device) {
+    const std::string name = name_of(device) + ": ";
     try {
-        const AttentionRun run = run_attention(opencl.api(), device);
+        const AttentionRun run = run_attention(opencl.api(), device["device"].get<std::string>());
         const double difference = largest_difference(run.out, expected);
         char text[64];
         std::snprintf(text, sizeof text, "%.1g", difference);
         if (difference <= most_rounding)
-            checks.push_back({"ok", name + ": attention is the reference's (to " + text + ")", ""});
+            checks.push_back(
+                {"ok", name + "attention agrees with the reference (largest difference " + text + ")", ""});
         else
-            checks.push_back({"FAIL", name + ": attention differs from the reference by " + text,
+            checks.push_back({"FAIL", name + "attention differs from the reference by " + text,
                               "update the driver, or name another device in WINNOW_DEVICE; winnow-conformance says in "
                               "which cases the two differ"});
-        for (const std::string& warning : run.warnings) checks.push_back({"warn", name + ": " + warning, ""});
+        for (const std::string& warning : run.warnings) checks.push_back({"warn", name + warning, ""});
     } catch (const std::runtime_error& error) {
-        checks.push_back({"FAIL", name + ": attention fails: " + error.what(),
+        checks.push_back({"FAIL", name + "attention fails: " + error.what(),
                           "update the driver, or name another device in WINNOW_DEVICE"});
     }
 }
 
-// Drivers, devices, and attention on each. Returns whether one of the devices is PoCL's.
-bool check_devices(Checks& checks) {
+// The backend of this name; nothing, and a check that failed, where it cannot be opened.
+std::unique_ptr<OpenBackend> open_backend(Checks& checks, const char* name) {
+    try {
+        return std::make_unique<OpenBackend>(name);
+    } catch (const std::runtime_error& error) {
+        checks.push_back({"FAIL", std::string("backend ") + name + ": " + error.what(),
+                          "install Winnow again, whole: its libraries are beside its programs, in ../lib/winnow"});
+        return nullptr;
+    }
+}
+
+// Devices, and attention on each. Returns whether one of the devices is PoCL's.
+bool check_devices(Checks& checks, const OpenBackend& opencl, const OpenBackend& reference) {
     ordered_json found;
     add_backend("opencl", {}, found);
-    if (!found.contains("devices")) {
-        checks.push_back({"FAIL", "backend opencl: " + found["error"].get<std::string>(),
-                          "install Winnow again, whole: its libraries are beside its programs, in ../lib/winnow"});
-        return false;
-    }
     checks.push_back(
         {"ok", "backend opencl " + found["version"].get<std::string>() + ": " + found["path"].get<std::string>(), ""});
     if (found["devices"].empty()) {
@@ -134,14 +149,11 @@ bool check_devices(Checks& checks) {
         checks.push_back({"FAIL", "no OpenCL driver offers a device" + why, install_driver});
         return false;
     }
-    const OpenBackend opencl("opencl"), reference("reference");
     const std::vector<float> expected = run_attention(reference.api(), "").out;
     bool has_pocl = false;
     for (const ordered_json& device : found["devices"]) {
-        const std::string number = device["device"].get<std::string>(), platform = device.value("platform", "");
-        check_attention(checks, opencl, expected, number,
-                        "device " + number + ", " + device.value("name", "") + " (" + platform + ")");
-        has_pocl = has_pocl || platform == pocl;
+        check_attention(checks, opencl, expected, device);
+        has_pocl = has_pocl || device.value("platform", "") == pocl;
     }
     return has_pocl;
 }
@@ -153,7 +165,6 @@ void check_chosen_device(Checks& checks) {
     options.device = named;
     ordered_json backend;
     add_backend("opencl", options, backend);
-    if (!backend.contains("devices")) return; // which was said already
     const ordered_json& device = backend["devices"].front();
     if (device.contains("error"))
         checks.push_back({"FAIL", "WINNOW_DEVICE=" + named + ": " + device["error"].get<std::string>(),
@@ -190,7 +201,7 @@ void check_plugin(Checks& checks) {
             checks.push_back(
                 {"ok", "plugin for llama.cpp: " + plugin.string() + ", for the layouts of ggml " + versions, ""});
     } catch (const std::runtime_error& error) {
-        checks.push_back({"warn", error.what(), "without llama.cpp nothing is missing"});
+        checks.push_back({"warn", error.what(), "only llama.cpp needs it"});
     }
 }
 
@@ -227,22 +238,27 @@ int run_doctor(bool json, std::ostream& out) {
     // Before a backend is open, which gives PoCL another folder where it cannot use its own.
     Checks of_pocl;
     const std::string own_pocl = variable("POCL_CACHE_DIR");
-    check_folder(of_pocl, "PoCL's compiled kernels",
+    check_folder(of_pocl, "PoCL's kernel cache",
                  own_pocl.empty() ? folder_of("XDG_CACHE_HOME", "pocl/kcache", ".cache/pocl/kcache")
                                   : fs::path(own_pocl),
                  true, "set POCL_CACHE_DIR to a folder that can be written");
-    if (check_devices(checks)) checks.insert(checks.end(), of_pocl.begin(), of_pocl.end());
-    check_chosen_device(checks);
-    check_folder(checks, "compiled kernels", cache_folder(), false,
+    // It stays open until the end: the folder that it gives PoCL goes with it, and PoCL does not see that.
+    const auto opencl = open_backend(checks, "opencl"), reference = open_backend(checks, "reference");
+    if (opencl && reference) {
+        if (check_devices(checks, *opencl, *reference)) checks.insert(checks.end(), of_pocl.begin(), of_pocl.end());
+        check_chosen_device(checks);
+    }
+    check_folder(checks, "kernel cache", cache_folder(), false,
                  "set XDG_CACHE_HOME to a folder that can be written: until then each process compiles its kernels");
-    check_folder(checks, "what winnow tune finds", folder_of("XDG_CONFIG_HOME", "winnow", ".config/winnow"), false,
+    check_folder(checks, "tuning", folder_of("XDG_CONFIG_HOME", "winnow", ".config/winnow"), false,
                  "set XDG_CONFIG_HOME to a folder that can be written, or name a file in WINNOW_TUNING");
     check_plugin(checks);
     check_variables(checks);
     check_last_run(checks);
     bool is_fine = true;
     ordered_json all = ordered_json::array();
-    for (const Check& check : checks) {
+    for (Check& check : checks) {
+        std::replace(check.what.begin(), check.what.end(), '\n', ' '); // of a compiler's message
         is_fine = is_fine && std::string(check.status) != "FAIL";
         all.push_back({{"status", check.status}, {"what", check.what}, {"cure", check.cure}});
         if (json) continue;

@@ -34,12 +34,18 @@ def checks(**environment):
     return status, found
 
 
+def checks_without_devices(**environment):
+    """The checks beside those of devices, in less time."""
+    with tempfile.TemporaryDirectory() as folder:
+        return checks(OCL_ICD_VENDORS=folder, **environment)[1]
+
+
 class Doctor(unittest.TestCase):
     def expect(self, found, status, what, cure=""):
         """Among the checks is this one."""
         matches = [check for check in found if check["status"] == status and re.search(what, check["what"])]
         self.assertTrue(matches, f"no {status} {what} in {json.dumps(found, indent=1)}")
-        self.assertRegex(matches[0]["cure"], cure)
+        self.assertTrue(re.search(cure, matches[0]["cure"]), f"no cure {cure} in {matches[0]}")
 
     def test_attention_runs_on_each_device(self):
         info = subprocess.run([PROGRAM, "info", "--json", "--backend", "opencl"], capture_output=True, text=True)
@@ -49,21 +55,22 @@ class Doctor(unittest.TestCase):
         self.expect(found, "ok", "backend opencl")
         self.assertTrue(backend["devices"])
         for device in backend["devices"]:
-            self.expect(found, "ok", re.escape(f"device {device['device']}, {device['name']}") + ".*is the reference's")
-        self.expect(found, "ok", "compiled kernels: /")
+            name = re.escape(f"device {device['device']}, {device['name']}")
+            self.expect(found, "ok", f"^{name} .*agrees with the reference")
+        self.expect(found, "ok", "^kernel cache: /")
 
     def test_a_wrong_device_fails(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "libwinnow_opencl.so").symlink_to(Path(BROKEN).absolute())
             self.assertEqual(checks(WINNOW_PATH=folder, WINNOW_DEFECT="none")[0], 0)
-            status, found = checks(WINNOW_PATH=folder, WINNOW_DEFECT="sdpa_does_nothing")
+            status, found = checks(WINNOW_PATH=folder, WINNOW_DEFECT="values_of_the_first_head")
         self.assertEqual(status, 1)
         self.expect(found, "FAIL", "attention differs from the reference by", "update the driver")
 
     def test_lines_are_those_of_json(self):
-        status, out = doctor()
-        lines = out.splitlines()
-        for check in checks()[1]:
+        with tempfile.TemporaryDirectory() as folder:
+            lines = doctor(OCL_ICD_VENDORS=folder)[1].splitlines()
+        for check in checks_without_devices():
             self.assertIn(check["status"].ljust(6) + check["what"], lines)
             if check["cure"]:
                 self.assertIn(" " * 6 + check["cure"], lines)
@@ -82,9 +89,8 @@ class Doctor(unittest.TestCase):
         self.expect(found, "FAIL", "backend opencl: cannot load", "install Winnow again")
 
     def test_variables_are_read(self):
-        status, found = checks(WINNOW_KV="h3o", WINOW_DEVICE="cpu", WINNOW_KVS="winnow", WINNOW_SOMETHING="1",
-                               WINNOW_DEVICE="no such device")
-        self.assertEqual(status, 1)
+        found = checks_without_devices(WINNOW_KV="h3o", WINOW_DEVICE="cpu", WINNOW_KVS="winnow", WINNOW_SOMETHING="1",
+                                       WINNOW_DEVICE="no such device")
         self.expect(found, "FAIL", 'WINNOW_KV=h3o: .*no policy "h3o"', "policies.md")
         self.expect(found, "FAIL", "WINNOW_DEVICE=no such device: ", "winnow info")
         self.expect(found, "warn", "^WINOW_DEVICE is set", r"expected WINNOW_DEVICE\?")
@@ -111,9 +117,9 @@ class Doctor(unittest.TestCase):
             Path(folder, "file").touch()
             status, found = checks(XDG_CACHE_HOME=f"{folder}/file/cache", XDG_CONFIG_HOME=f"{folder}/config")
             self.assertEqual(status, 0, found)
-            self.expect(found, "warn", "^compiled kernels: .*is no folder", "XDG_CACHE_HOME")
-            self.expect(found, "warn", "^PoCL's compiled kernels: .*is no folder", "POCL_CACHE_DIR")
-            self.expect(found, "ok", f"winnow tune finds: {folder}/config/winnow$")
+            self.expect(found, "warn", "^kernel cache: .*is no folder", "XDG_CACHE_HOME")
+            self.expect(found, "warn", "^PoCL's kernel cache: .*is no folder", "POCL_CACHE_DIR")
+            self.expect(found, "ok", f"^tuning: {folder}/config/winnow$")
             self.assertFalse(Path(folder, "config").exists(), "it made a folder")
 
     def test_the_plugin_and_the_last_run_are_told(self):
@@ -123,11 +129,11 @@ class Doctor(unittest.TestCase):
             for name in ("opencl", "reference"):
                 Path(folder, f"libwinnow_{name}.so").symlink_to(Path(LIBRARIES, f"libwinnow_{name}.so").absolute())
             environment = {"WINNOW_PATH": folder, "XDG_CACHE_HOME": folder}
-            _, found = checks(**environment)
+            found = checks_without_devices(**environment)
             self.expect(found, "ok", "plugin for llama.cpp: .*, for the layouts of ggml 0.9.8, 0.25.3$")
             self.expect(found, "ok", "winnow run has not been used yet")
             subprocess.run([PROGRAM, "run", "--", "true"], capture_output=True, env=KEPT | environment)
-            _, found = checks(**environment)
+            found = checks_without_devices(**environment)
             self.expect(found, "warn", "last winnow run, true, 20.* UTC: not called: true never loaded the plugin",
                         "static build")
 

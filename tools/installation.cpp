@@ -22,13 +22,13 @@ fs::path library() {
     char message[4096] = "";
     if (winnow_library_open(nullptr, nullptr, &found, message, sizeof message) != WINNOW_OK)
         throw std::runtime_error(message);
-    const fs::path path = found.path;
+    fs::path path = found.path;
     winnow_library_close(&found);
     return fs::exists(path) ? fs::canonical(path) : path; // a bare name where the system has found it
 }
 
 fs::path installed(const char* folder, const char* file, const char* missing) {
-    const fs::path path = (own_folder() / folder).lexically_normal();
+    fs::path path = (own_folder() / folder).lexically_normal();
     if (fs::exists(path / file)) return path;
     throw std::runtime_error("no " + (path / file).string() + ": " + missing);
 }

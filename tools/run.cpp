@@ -38,7 +38,7 @@ std::string variable(const char* name) {
 // What makes caches virtual. Throws std::runtime_error where it is neither a configuration nor rules of such.
 std::string checked_kv(const RunOptions& options) {
     const bool is_set = std::getenv("WINNOW_KV") != nullptr;
-    const std::string kv = options.kv ? *options.kv : is_set ? variable("WINNOW_KV") : "winnow";
+    std::string kv = options.kv ? *options.kv : is_set ? variable("WINNOW_KV") : "winnow";
     if (kv.empty()) return kv;
     const std::string said_by = options.kv ? "--kv " : "WINNOW_KV=";
     try {
@@ -52,7 +52,7 @@ std::string checked_kv(const RunOptions& options) {
 
 // The plugin of this installation, or one that the user has named. llama.cpp loads one library in this way.
 std::string checked_plugin() {
-    const std::string named = variable("GGML_BACKEND_PATH");
+    std::string named = variable("GGML_BACKEND_PATH");
     if (named.empty()) return find_plugin();
     if (!fs::path(named).filename().string().starts_with("libwinnow_ggml"))
         throw std::runtime_error("GGML_BACKEND_PATH=" + named +

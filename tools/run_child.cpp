@@ -23,6 +23,7 @@ namespace {
 
 std::vector<char*> pointers_to(std::vector<std::string>& command) {
     std::vector<char*> pointers;
+    pointers.reserve(command.size() + 1);
     for (std::string& each : command) pointers.push_back(each.data());
     pointers.push_back(nullptr);
     return pointers;

@@ -44,9 +44,12 @@ std::string counted(uint64_t count, const char* what) {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-std::string mebibytes(uint64_t bytes) {
+std::string readable(uint64_t bytes) {
+    constexpr uint64_t mib = 1 << 20;
+    const bool is_small = bytes < mib;
     char text[32];
-    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+    std::snprintf(text, sizeof text, "%.1f %s", static_cast<double>(bytes) / (is_small ? 1 << 10 : mib),
+                  is_small ? "KiB" : "MiB");
     return text;
 }
 
@@ -83,9 +86,17 @@ Outcome of_call(const Run& run) {
     if (notes.configs.empty())
         outcome.line += ", cache in place, as llama.cpp stores it";
     else
-        outcome.line += ", cache " + mebibytes(notes.cache_bytes) + " (" + joined(notes.configs) + ")";
+        outcome.line += ", cache " + readable(notes.cache_bytes) + " (" + joined(notes.configs) + ")";
     if (!notes.in_place.empty()) outcome.cure = "a cache stayed in place: " + notes.in_place.front();
     return outcome;
+}
+
+// An error of the plugin names what it expected.
+Outcome of_refusal(const std::string& error) {
+    const bool is_about_caches = error.find("WINNOW_KV") != std::string::npos;
+    return {false, "not called: " + error,
+            is_about_caches ? "or leave the cache in place, as llama.cpp stores it: winnow run --in-place"
+                            : "winnow doctor checks drivers, devices and folders"};
 }
 
 Outcome of_program_without_plugin(const Run& run) {
@@ -93,7 +104,7 @@ Outcome of_program_without_plugin(const Run& run) {
     Outcome outcome{false, "not called: " + name + " never loaded the plugin", ""};
     if (run.ended.status != 0) {
         outcome.line += " and " + end_of(run.ended);
-        outcome.cure = "see what " + name + " says above";
+        outcome.cure = "its messages above say why";
     } else if (lower(name).starts_with("python"))
         outcome.cure = "a program in Python loads the plugin itself: winnowkv.llama_cpp.enable() does it for "
                        "llama-cpp-python";
@@ -109,7 +120,7 @@ Outcome of_unused_plugin(const Run& run) {
     Outcome outcome{false, "not called: " + name + " loaded the plugin and made no context with it", ""};
     if (run.ended.status != 0) {
         outcome.line += "; it " + end_of(run.ended);
-        outcome.cure = "see what " + name + " says above";
+        outcome.cure = "its messages above say why";
     } else if (run.flags.has_device)
         outcome.cure = "it may have had nothing to compute";
     else
@@ -122,7 +133,7 @@ Outcome of_context_without_attention(const Run& run) {
     const GivenValue attention = given_attention(run.flags, run.command);
     if (attention.is_given && is_off(attention.text))
         return {false, "not called: flash attention is off (" + attention.said_by + ")",
-                "Winnow computes flash attention alone: leave that away, or say -fa on"};
+                "Winnow computes flash attention only: say -fa on, or leave it out"};
     if (!run.notes.in_place.empty())
         return {false, "not called: a cache stayed in place: " + run.notes.in_place.front(), ""};
     return {false,
@@ -163,9 +174,8 @@ Outcome outcome_of(const Run& run) {
     const GivenValue device = given_device(run.flags, run.command);
     if (device.is_given && device.text.find("Winnow") == std::string::npos)
         return {false, "not called: " + device.said_by + " does not name Winnow",
-                "name it, as -dev Winnow, or leave that away: winnow run adds it"};
-    if (!notes.errors.empty())
-        return {false, "not called: " + notes.errors.front(), "winnow doctor checks drivers, devices and folders"};
+                "say -dev Winnow, or leave it out: winnow run adds it"};
+    if (!notes.errors.empty()) return of_refusal(notes.errors.front());
     if (notes.is_used) return of_context_without_attention(run);
     return notes.is_loaded ? of_unused_plugin(run) : of_program_without_plugin(run);
 }

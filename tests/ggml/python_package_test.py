@@ -1,5 +1,5 @@
-"""winnowkv.llama_cpp: after enable() a Llama's attention is Winnow's, and report() counts it; what is refused is said in
-the plugin's words, and so is a call that comes too late or differs from the first.
+"""winnowkv.llama_cpp: after enable() a Llama's attention is Winnow's, and report() counts it; what is refused is said
+in the plugin's words, and a call that comes too late or differs from the first is refused, too.
 """
 
 import json
@@ -60,17 +60,17 @@ def check_texts(host, options):
     expect(found["living"][0]["steps"] > 0, f"no step was counted: {found['living']}")
     llama_cpp.expect_budget(report["caches"][0], BUDGET)
     _, found, _ = run(host, options, "enable(''); write({})")
-    expect(found["report"]["attention_calls"] == 0, "without the arguments a Llama is Winnow's: enable returns too many")
+    expect(found["report"]["attention_calls"] == 0, "without the arguments a Llama is Winnow's, too")
 
 
 def check_refusals(host, options):
     (line, *_), found, _ = run(host, options, "expect_error(Error, lambda: enable('h3o')); write(enable('winnow'))")
-    expect('h3o: no policy "h3o"' in line and "winnow, window" in line, f"another message: {line}")
+    expect('no policy "h3o"' in line and "winnow, window" in line, f"another message: {line}")
     expect(found["report"]["attention_calls"] > 0, "after a string that was refused none is taken")
     lines, _, _ = run(host, options, "import os; os.environ.pop('WINNOW_DEVICE', None)\n"
                       "expect_error(Error, lambda: enable(device='no such device'))\n"
                       "print('WINNOW_DEVICE' in os.environ)")
-    expect("no such device" in lines[0], f"the device is not named: {lines}")
+    expect("no such device" in lines[0] and not lines[0].startswith("winnow: "), f"the device is not named: {lines}")
     expect(lines[1] == "False", "the variable stays, though the device was refused")
     folder = options.work / "alone"
     folder.mkdir(exist_ok=True)

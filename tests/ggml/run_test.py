@@ -1,11 +1,10 @@
-"""`winnow run` with llama.cpp's own programs: they get the flags that they lack, write what they write without it, and at
-the end a line says how often Winnow was called, or why it was not.
+"""`winnow run` with llama.cpp's own programs: they get the flags that they lack, write what they write without it, and
+at the end a line says how often Winnow was called, or why it was not.
 """
 
 import json
 import re
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -20,6 +19,7 @@ TOKENS = 16
 def settings(host, environment=None):
     """The environment of a user who has set no variable for the plugin, but the device of the test."""
     kept = host.settings(winnow=False) | host.drivers | {"WINNOW_PATH": str(host.plugin.parent)}
+    kept.pop("LD_PRELOAD", None)
     return kept | (environment or {})
 
 
@@ -27,14 +27,34 @@ def run(host, options, program, *arguments, of_run=(), status=0, environment=Non
     """(stdout, what winnow said at the end, the report)"""
     path = options.work / "report.json"
     path.unlink(missing_ok=True)
-    command = [options.winnow, "run", "--report", path, *of_run, "--", host.programs / program, *arguments]
+    command = [options.winnow, "run", "--report", path, *of_run, "--", with_preload(host, options, program), *arguments]
     done = subprocess.run([str(part) for part in command], env=settings(host, environment), capture_output=True,
                           stdin=subprocess.DEVNULL, text=True, errors="replace")
     expect(done.returncode == status, f"{command}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
-    said = re.findall(r"^winnow: ((?:not )?called .*(?:\n.*)?)$", done.stderr, re.M)
+    said = re.findall(r"^winnow: ((?:not )?called.*(?:\n.*)?)$", done.stderr, re.M)
     expect(len(said) == 1, f"winnow did not say one thing at the end: {done.stderr[-3000:]}")
-    print(f"{program}: {said[0]}")
+    print(f"{program}: {said[0].strip()}")
     return done.stdout, said[0], json.loads(path.read_text()) if path.exists() else None
+
+
+def with_preload(host, options, program):
+    """A script that starts the program with the library that tests preload, which `winnow` itself would take away."""
+    script = options.work / program
+    preload = host.environment.get("LD_PRELOAD", "")
+    script.write_text(f"#!/bin/sh\nLD_PRELOAD='{preload}' exec '{host.programs.absolute() / program}' \"$@\"\n")
+    script.chmod(0o755)
+    return script
+
+
+class RunHost(llama_cpp.Host):
+    """Starts programs of llama.cpp's by `winnow run`, which gets the signals."""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.winnow = options.winnow.absolute()
+
+    def start(self, program, *arguments, **more):
+        return super().start(self.winnow, "run", "--", self.programs.absolute() / program, *arguments, **more)
 
 
 def completion(options, *more):
@@ -53,7 +73,7 @@ def check_calls(host, options):
         expect(report["attention_calls"] >= random_models.LAYERS * TOKENS and calls in said, f"{said}: {report}")
         if kv:
             (cache,) = report["caches"]
-            expect(f"cache {cache['bytes'] / 2 ** 20:.1f} MiB ({cache['config']})" in said, f"{said}: {cache}")
+            expect(f"cache {cache['bytes'] / 2 ** 10:.1f} KiB ({cache['config']})" in said, f"{said}: {cache}")
         else:
             expect("cache in place" in said, said)
 
@@ -62,17 +82,25 @@ def check_programs(host, options):
     out, said, _ = run(host, options, "llama-bench", "-m", options.model, "-p", 8, "-n", 4, "-r", 1, "-t", 1, "-o",
                        "json")
     expect(len(json.loads(out)) == 2 and said.startswith("called "), f"{said}\n{out}")
-    port = llama_server.free_port()
-    command = [options.winnow, "run", "--", host.programs / "llama-server", "-m", options.model, "--port", port,
-               "--no-webui", "-t", 1, "--no-warmup", "-c", 256]
-    with subprocess.Popen([str(part) for part in command], env=settings(host), stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, text=True, errors="replace") as process:
-        for line in process.stderr:
-            if "listening" in line:
-                break
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=llama_server.START)
-    expect(process.returncode == 0 and "\nwinnow: " in err, f"llama-server ended with {process.returncode}: {err}")
+    check_server(host, options, ["-m", options.model], [None])
+    models = options.work / "models"  # of which a server in router mode has a process each
+    models.mkdir(exist_ok=True)
+    names = [random_models.make(name, models).stem for name in ("plain", "draft")]
+    check_server(host, options, ["--models-dir", models], names)
+
+
+def check_server(host, options, arguments, names):
+    """llama-server, stopped by a signal for `winnow run`, answers by each of these models."""
+    server = llama_server.Server(RunHost(options), None, *arguments, "-c", 256, winnow=False,
+                                 settings=("--no-webui", "-t", 1, "--no-warmup"), environment=settings(host))
+    with server:
+        for name in names:
+            server.complete(0, "lo mi ba du", TOKENS, **({"model": name} if name else {}))
+    calls = re.findall(r"^winnow: called (\d+) times .*", "".join(server.log), re.M)
+    expect(len(calls) == 1, f"not one line about calls: {server.log[-20:]}")
+    print(f"llama-server with {len(names)} models: {calls[0]} calls")
+    least = len(names) * random_models.LAYERS * TOKENS
+    expect(least <= int(calls[0]) < 2 * least, f"{calls[0]} calls, expected {least} and some for prompts")
 
 
 def check_why_not(host, options):
@@ -86,7 +114,7 @@ def check_why_not(host, options):
     _, said, _ = run(host, options, "llama-completion", *completion(options, "-fa", "off"))
     expect("not called: flash attention is off (-fa off)" in said, said)
     _, said, _ = run(host, options, "llama-completion", *completion(options, "-ctk", "q8_0"), status=1)
-    expect("not called: " in said and "cache_k_l0 is of type q8_0" in said, said)
+    expect("not called: " in said and "cache_k_l0 is of type q8_0" in said and '--in-place' in said, said)
     _, said, _ = run(host, options, "llama-completion", "-m", "none.gguf", status=1)
     expect("not called: " in said and "ended with status 1" in said, said)
     _, said, _ = run(host, options, "llama-completion", *completion(options), of_run=["--device", "no such device"],

@@ -22,6 +22,7 @@ from winnowkv import _files
 
 _LOG_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _WARNING = 3  # GGML_LOG_LEVEL_WARN
+_PREFIX = "winnow: "  # of what the plugin logs
 _plugin: _Plugin | None = None
 
 
@@ -107,7 +108,8 @@ def _load(kv: str, device: str | None) -> _Plugin:
         with _log(ggml, llama_cpp) as lines:
             registration = ggml.ggml_backend_load(path.encode())
         if not registration:
-            raise Error(lines[-1] if lines else f"llama.cpp could not load {path}")
+            own = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
+            raise Error((own or lines or [f"llama.cpp could not load {path}"])[-1])
         plugin = _Plugin(ggml, registration, (kv, device))
         plugin.set_kv(kv)
     except Error:
