@@ -38,8 +38,8 @@ using nlohmann::ordered_json;
 
 constexpr const char* pocl = "Portable Computing Language";
 constexpr const char* install_driver =
-    "install a driver: pip install winnowkv-pocl (CPUs, without root); Debian, Ubuntu: apt install pocl-opencl-icd "
-    "(CPUs), intel-opencl-icd, mesa-opencl-icd or the vendor's driver (GPUs)";
+    "install a driver: pip install winnowkv_pocl-<...>.whl (CPUs, without root; ci/driver_wheel makes it); Debian, "
+    "Ubuntu: apt install pocl-opencl-icd (CPUs), intel-opencl-icd, mesa-opencl-icd or the vendor's driver (GPUs)";
 
 struct Check {
     const char* status; // "ok", "warn" or "FAIL"

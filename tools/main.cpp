@@ -61,7 +61,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& run) {
         "--kv", run.kv, "WINNOW_KV, as winnow:budget=1/4 (default: WINNOW_KV where it is set, else winnow)");
     command
         ->add_flag_callback(
-            "--in-place", [&run] { run.kv = ""; }, "Attend to llama.cpp's own cache, as it stores it: WINNOW_KV=")
+            "--in-place", [&run] { run.kv = ""; }, "Leave caches to llama.cpp, and attend to them in place")
         ->excludes(kv);
     command->add_option("--device", run.device, "WINNOW_DEVICE: gpu, cpu, a number, or a part of a name");
     command->add_option("--report", run.report, "WINNOW_REPORT: the file for the plugin's report");

@@ -32,6 +32,7 @@ EXCEPTIONS = (
     ("tools/eval/adapters/*", "all", "", "programs that run other projects, for docs/quality.md"),
     ("tools/doctor.cpp", "all", "", "lines that name their cure beside them"),
     ("tools/main.cpp", "text", r"^winnow run \[OPTIONS\]", "help of a command line"),
+    ("tools/main.cpp", "text", r"^Leave caches to llama\.cpp", "help of a command line"),
     ("tools/run.cpp", "text", r"^\.\.\.winnow run: \.\.\.", "with what messages of winnow run begin"),
     ("tools/info.cpp", "text", r"compute units|nothing special|kernels: shape|^winnow info$", "what winnow info lists"),
     ("tools/measure/main.cpp", "text", r"^Runs configurations", "help of a command line"),

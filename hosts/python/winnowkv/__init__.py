@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Cache", "Context", "Device", "Error", "devices", "get_include", "get_library_path", "plugin_path"]
 
-NO_DEVICE = ("no OpenCL driver offers a device; install one: pip install winnowkv-pocl (CPUs, without root), or the "
-             "system's package (Debian, Ubuntu: apt install pocl-opencl-icd for CPUs, or that of the GPU's vendor); "
-             "`winnow doctor` tells more")
+NO_DEVICE = ("no OpenCL driver offers a device; install one: pip install winnowkv_pocl-<...>.whl (CPUs, without root; "
+             "ci/driver_wheel makes it), or the system's package (Debian, Ubuntu: apt install pocl-opencl-icd for "
+             "CPUs, or that of the GPU's vendor); `winnow doctor` tells more")
 TYPES = {1: "cpu", 2: "gpu", 3: "accelerator"}
 
 
