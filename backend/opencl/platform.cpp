@@ -154,7 +154,8 @@ std::vector<DeviceEntry> devices_of_drivers(const std::vector<std::string>& libr
             std::vector<DeviceEntry> found = gather_devices(open_driver(library), list, log);
             if (found.empty()) refuse_driver(library, "offers no device");
             std::move(found.begin(), found.end(), std::back_inserter(entries));
-            log(WINNOW_LOG_INFO, trouble + "; \"" + library + "\" (of WINNOW_DRIVER) is used");
+            std::string said = trouble;
+            log(WINNOW_LOG_INFO, said.append("; \"").append(library).append("\" (of WINNOW_DRIVER) is used"));
         } catch (const Error& error) {
             log(WINNOW_LOG_WARNING, error.what());
             trouble += std::string("; ") + error.what();
