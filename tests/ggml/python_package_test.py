@@ -67,6 +67,9 @@ def check_refusals(host, options):
     (line, *_), found, _ = run(host, options, "expect_error(Error, lambda: enable('h3o')); write(enable('winnow'))")
     expect('no policy "h3o"' in line and "winnow, window" in line, f"another message: {line}")
     expect(found["report"]["attention_calls"] > 0, "after a string that was refused none is taken")
+    lines, _, _ = run(host, options, "expect_error(Error, lambda: enable('h3o', 'cpu'))\n"
+                      "expect_error(RuntimeError, lambda: enable('winnow', '0')); enable('winnow', 'cpu')")
+    expect("(None, 'cpu')" in lines[1] and "('winnow', '0')" in lines[1], f"another message: {lines}")
     lines, _, _ = run(host, options, "import os; os.environ.pop('WINNOW_DEVICE', None)\n"
                       "expect_error(Error, lambda: enable(device='no such device'))\n"
                       "print('WINNOW_DEVICE' in os.environ)")

@@ -8,6 +8,7 @@ of pyproject.toml and auditwheel do what they do in ci/wheel. With `whole` ci/wh
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -105,10 +106,16 @@ def check_use(environment, build):
     assert min(times) < MOST_MS, f"the import takes {times} ms"
     assert re.fullmatch(r"[\d.]+", output_of(python, "-I", "-c", LOAD).strip())
     shown = output_of(command, "info")
+    where = output_of(python, "-I", "-c", "import winnowkv; print(winnowkv.__file__)")
+    assert where.startswith(str(environment)), f"the installed package is {where}"
     assert str(environment) in shown and "opencl" in shown and "reference" in shown, "not the package's backends"
     backend = output_of(python, "-I", "-c", "import winnowkv; print(winnowkv.get_library_path())").strip()
-    # The example host in Python makes steps of caches on it, and checks them.
-    output_of(python, "-B", SOURCE / "hosts/python/winnow_cache_test.py", backend, SOURCE / "tests/abi/layout.h")
+    # The example of a policy makes steps of caches on it by the installed package, away from the one of the source tree.
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("cache_test.py", "external_policy.py"):
+            shutil.copy(SOURCE / "hosts" / "python" / name, folder)
+        test = Path(folder) / "cache_test.py"
+        output_of(python, "-B", test, backend, SOURCE / "tests" / "abi" / "layout.h")
     if build == "whole":
         assert "--kv-heads" in output_of(command, "bench", "--help")
 

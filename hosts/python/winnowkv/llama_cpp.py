@@ -21,7 +21,7 @@ from typing import Any
 from winnowkv import _files
 
 _LOG_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_WARNING = 3  # GGML_LOG_LEVEL_WARN
+_COMPLAINTS = (3, 4)  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
 _PREFIX = "winnow: "  # of what the plugin logs
 _plugin: _Plugin | None = None
 
@@ -47,10 +47,12 @@ def enable(kv: str = "winnow", device: str | None = None) -> dict[str, Any]:
     """
     global _plugin
     if _plugin is None:
-        _plugin = _load(kv, device)
-    elif _plugin.arguments != (kv, device):
-        raise RuntimeError(f"enable{_plugin.arguments} was called before, and this process keeps to it; expected the "
-                           f"same arguments, not {(kv, device)}")
+        _plugin = _load(device)
+    elif _plugin.device != device or _plugin.kv not in (None, kv):
+        raise RuntimeError(f"enable{_plugin.kv, _plugin.device} was called before, and this process keeps to it; "
+                           f"expected the same arguments, not {(kv, device)}")
+    if _plugin.kv is None:
+        _plugin.set_kv(kv)
     return {"n_gpu_layers": -1, "flash_attn": True}
 
 
@@ -71,17 +73,19 @@ def report() -> dict[str, Any]:
 class _Plugin:
     """The plugin that llama.cpp has loaded."""
 
-    def __init__(self, ggml: ctypes.CDLL, registration: int, arguments: tuple[str, str | None]) -> None:
+    def __init__(self, ggml: ctypes.CDLL, registration: int, device: str | None) -> None:
         self._find = ggml.ggml_backend_reg_get_proc_address
         self._find.restype, self._find.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
         self._registration = registration
-        self.arguments = arguments
+        self.device = device
+        self.kv: str | None = None  # until the plugin has accepted one
 
     def set_kv(self, kv: str) -> None:
         message = ctypes.create_string_buffer(4096)
         function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
         if function(self._find(self._registration, b"winnow_ggml_set_kv"))(kv.encode(), message, len(message)) != 0:
             raise Error(f"{kv}: {message.value.decode(errors='replace')}")
+        self.kv = kv
 
     def text(self, name: str) -> str:
         """What a function of the plugin writes."""
@@ -92,7 +96,7 @@ class _Plugin:
         return text.value.decode(errors="replace")
 
 
-def _load(kv: str, device: str | None) -> _Plugin:
+def _load(device: str | None) -> _Plugin:
     import llama_cpp
 
     if getattr(llama_cpp.Llama, "_Llama__backend_initialized", False):
@@ -104,19 +108,19 @@ def _load(kv: str, device: str | None) -> _Plugin:
         os.environ["WINNOW_DEVICE"] = device
     ggml = llama_cpp.llama_cpp._lib  # libllama, through which the functions of the libraries it needs are found
     ggml.ggml_backend_load.restype, ggml.ggml_backend_load.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+    if ggml.ggml_backend_reg_count() == 0:  # llama.cpp loads its own backends only while there is none
+        ggml.ggml_backend_load_all()
     try:
         with _log(ggml, llama_cpp) as lines:
             registration = ggml.ggml_backend_load(path.encode())
         if not registration:
             own = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
             raise Error((own or lines or [f"llama.cpp could not load {path}"])[-1])
-        plugin = _Plugin(ggml, registration, (kv, device))
-        plugin.set_kv(kv)
-    except Error:
+        return _Plugin(ggml, registration, device)
+    except BaseException:
         if device is not None:
             os.environ.pop("WINNOW_DEVICE") if before is None else os.environ.update(WINNOW_DEVICE=before)
         raise
-    return plugin
 
 
 @contextlib.contextmanager
@@ -126,7 +130,7 @@ def _log(ggml: ctypes.CDLL, llama_cpp: Any) -> Iterator[list[str]]:
 
     @_LOG_CALLBACK
     def gather(level: int, text: bytes, _: object) -> None:
-        if level >= _WARNING and text.strip():
+        if level in _COMPLAINTS and text.strip():
             lines.append(text.decode(errors="replace").strip())
 
     ggml.ggml_log_set(gather, None)
