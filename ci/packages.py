@@ -9,6 +9,7 @@ import argparse
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -121,10 +122,11 @@ def test(packages):
         shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
         (root / "use.sh").write_text(USE, encoding="utf-8")
         say("installing and using the packages in it")
-        mounted = f"mount -t proc proc {root}/proc && mount --rbind /sys {root}/sys && mount --rbind /dev {root}/dev"
+        place = shlex.quote(str(root))
+        mounted = f"mount -t proc proc {place}/proc && mount --rbind /sys {place}/sys && mount --rbind /dev {place}/dev"
         clean_environment = "env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp DEBIAN_FRONTEND=noninteractive"
         parts.run(["unshare", "--mount", "--pid", "--fork", "sh", "-c",
-                   f"{mounted} && exec {clean_environment} chroot {root} sh /use.sh"], log=LOGS / "packages-use.log")
+                   f"{mounted} && exec {clean_environment} chroot {place} sh /use.sh"], log=LOGS / "packages-use.log")
     say("the packages work there")
 
 

@@ -38,9 +38,13 @@ winnow_package(development libwinnow-dev libdevel
     "The header of Winnow's interface in C, and the loader that opens a backend, for CMake and pkg-config."
     COMPONENTS dev DEPENDS "${same_library}")
 if(WINNOW_BUILD_TOOLS)
+    set(plugin "")
+    if(WINNOW_LLAMA_CPP_DIR)
+        set(plugin winnow-ggml) # which `winnow run` needs
+    endif()
     winnow_package(programs winnow-tools utils
         "The program winnow: what devices can do, what a cache takes, what it costs in quality and in time."
-        COMPONENTS tools eval DEPENDS "${same_library}" RECOMMENDS python3-venv)
+        COMPONENTS tools eval DEPENDS "${same_library}" RECOMMENDS python3-venv ${plugin})
 endif()
 if(WINNOW_LLAMA_CPP_DIR)
     winnow_package(plugin winnow-ggml libs

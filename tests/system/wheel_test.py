@@ -110,7 +110,7 @@ def check_use(environment, build):
     assert where.startswith(str(environment)), f"the installed package is {where}"
     assert str(environment) in shown and "opencl" in shown and "reference" in shown, "not the package's backends"
     backend = output_of(python, "-I", "-c", "import winnowkv; print(winnowkv.get_library_path())").strip()
-    # The example of a policy makes steps of caches on it by the installed package, away from the one of the source tree.
+    # The example of a policy makes steps of caches by the installed package, away from the one of the source tree.
     with tempfile.TemporaryDirectory() as folder:
         for name in ("cache_test.py", "external_policy.py"):
             shutil.copy(SOURCE / "hosts" / "python" / name, folder)
