@@ -14,8 +14,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* plugin_name = "libwinnow_ggml.so";
-
 // The backend that WINNOW_BACKEND or the default names, as its loader finds it.
 fs::path library() {
     winnow_library found{};

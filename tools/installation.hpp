@@ -8,6 +8,9 @@
 
 namespace winnow::tools {
 
+// The plugin for llama.cpp.
+constexpr const char* plugin_name = "libwinnow_ggml.so";
+
 // Of this program.
 std::filesystem::path own_folder();
 

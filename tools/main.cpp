@@ -135,7 +135,12 @@ int main(int argc, char** argv) {
     try {
         start_other_program(argc, argv);
         const int own = take_program(argc, argv, run);
-        CLI11_PARSE(app, own, argv);
+        try {
+            app.parse(own, argv);
+        } catch (const CLI::ParseError& error) {
+            const int status = app.exit(error);
+            return status != 0 && argc > 1 && std::string_view(argv[1]) == "run" ? not_started : status;
+        }
         if (*info_command) return run_info(info, std::cout, std::cerr);
         if (*plan_command) return run_plan(plan, std::cout, std::cerr);
         if (*run_command) return run_program(run, std::cerr);

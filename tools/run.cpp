@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int not_started = 125, cannot_start = 126, not_there = 127;
+constexpr int cannot_start = 126, not_there = 127;
 constexpr std::chrono::seconds longest_help{10};
 
 std::string variable(const char* name) {
@@ -54,7 +54,7 @@ std::string checked_kv(const RunOptions& options) {
 std::string checked_plugin() {
     std::string named = variable("GGML_BACKEND_PATH");
     if (named.empty()) return find_plugin();
-    if (!fs::path(named).filename().string().starts_with("libwinnow_ggml"))
+    if (fs::path(named).filename() != plugin_name)
         throw std::runtime_error("GGML_BACKEND_PATH=" + named +
                                  " names another plugin, and llama.cpp loads one in this way: expected it unset");
     if (!fs::exists(named)) throw std::runtime_error("GGML_BACKEND_PATH=" + named + ": there is no such file");
@@ -75,8 +75,12 @@ ProgramFlags ask_flags(const std::string& program, const std::vector<std::string
 class NotesFile {
 public:
     NotesFile() {
-        std::error_code ignored;
-        path_ = fs::temp_directory_path(ignored) / "winnow-run-XXXXXX";
+        std::error_code error;
+        const fs::path folder = fs::temp_directory_path(error);
+        if (error)
+            throw std::runtime_error("no folder for temporary files: " + error.message() +
+                                     "; expected TMPDIR to name a folder, or to be unset");
+        path_ = fs::absolute(folder) / "winnow-run-XXXXXX"; // which the program finds from any folder
         const int file = ::mkstemp(path_.data());
         if (file < 0) throw std::runtime_error("cannot make a file " + path_ + ": " + std::strerror(errno));
         ::close(file);
@@ -113,15 +117,15 @@ int run_program(const RunOptions& options, std::ostream& err) {
         err << "winnow run: no program; expected winnow run [OPTIONS] -- PROGRAM [ARGUMENTS]\n";
         return not_started;
     }
-    const std::string program = find_program(options.command.front());
-    if (program.empty()) {
-        err << "winnow run: there is no program " << options.command.front() << '\n';
-        return not_there;
-    }
     try {
+        const std::string program = find_program(options.command.front());
+        if (program.empty()) {
+            err << "winnow run: there is no program " << options.command.front() << '\n';
+            return not_there;
+        }
         const std::string kv = checked_kv(options), plugin = checked_plugin();
-        const NotesFile notes;
         Run run{options.command, ask_flags(program, options.command), {}, {}};
+        const NotesFile notes; // not before: a signal while the program is asked would leave it behind
         for (const std::string& flag : flags_to_add(run.flags, options.command)) run.command.push_back(flag);
         set_variables(options, plugin, kv, notes);
         try {

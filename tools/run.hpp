@@ -15,8 +15,11 @@ struct RunOptions {
     std::vector<std::string> command; // the program and its arguments
 };
 
-// Returns the program's exit status, or 128 and the signal that ended it; 125 where it was not started, and `err` says
-// why; 126 and 127 as shells do, where it cannot be started or is not there.
+// The exit status where no program was started.
+constexpr int not_started = 125;
+
+// Returns the program's exit status, or 128 and the signal that ended it; not_started where it was not started, and
+// `err` says why; 126 and 127 as shells do, where it cannot be started or is not there.
 int run_program(const RunOptions& options, std::ostream& err);
 
 } // namespace winnow::tools

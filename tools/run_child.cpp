@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 
@@ -20,6 +21,11 @@ namespace winnow::tools {
 namespace fs = std::filesystem;
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a sender may take to reach one process of a group after another.
+constexpr std::chrono::milliseconds group_grace{150};
 
 std::vector<char*> pointers_to(std::vector<std::string>& command) {
     std::vector<char*> pointers;
@@ -54,6 +60,61 @@ sigset_t waited_signals() {
     return set;
 }
 
+// A second child, which only blocks these signals. One that is pending there was sent to the process group, or to all
+// processes of a service, and not to this process alone.
+class SignalWitness {
+public:
+    SignalWitness() { start(); }
+    ~SignalWitness() { stop(); }
+    SignalWitness(const SignalWitness&) = delete;
+    SignalWitness& operator=(const SignalWitness&) = delete;
+
+    bool has_seen(int signal) const {
+        std::ifstream status("/proc/" + std::to_string(process_) + "/status");
+        for (std::string key, value; status >> key && std::getline(status, value);)
+            if (key == "ShdPnd:") return (std::strtoull(value.c_str(), nullptr, 16) >> (signal - 1) & 1U) != 0;
+        return false;
+    }
+    void forget() {
+        stop();
+        start();
+    }
+
+private:
+    void start() {
+        const pid_t own = ::getpid();
+        process_ = ::fork();
+        if (process_ != 0) return;
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (::getppid() == own) ::pause();
+        ::_exit(0);
+    }
+    void stop() const {
+        if (process_ < 0) return;
+        ::kill(process_, SIGKILL);
+        ::waitpid(process_, nullptr, 0);
+    }
+
+    pid_t process_ = -1;
+};
+
+// Takes further signals of this number until the sender has reached every process, or the program has ended.
+void let_signal_spread(int signal, pid_t child) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    sigaddset(&set, SIGCHLD);
+    const auto end = Clock::now() + group_grace;
+    for (auto left = end - Clock::now(); left.count() > 0; left = end - Clock::now()) {
+        const timespec most{0, std::chrono::nanoseconds(left).count()};
+        siginfo_t ended{};
+        if (sigtimedwait(&set, nullptr, &most) == SIGCHLD &&
+            ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            ended.si_pid == child)
+            return;
+    }
+}
+
 Ended ended_with(int status) {
     if (WIFSIGNALED(status)) return {128 + WTERMSIG(status), WTERMSIG(status)};
     return {WEXITSTATUS(status), 0};
@@ -62,24 +123,29 @@ Ended ended_with(int status) {
 } // namespace
 
 std::string find_program(const std::string& name) {
-    if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0 ? name : "";
+    std::error_code unknown; // such a file counts as none
+    if (name.find('/') != std::string::npos) return fs::exists(name, unknown) ? name : "";
     const char* const path = std::getenv("PATH");
     std::istringstream folders(path ? path : "");
+    std::string not_executable;
     for (std::string folder; std::getline(folders, folder, ':');) {
         const fs::path found = fs::path(folder.empty() ? "." : folder) / name;
-        if (fs::is_regular_file(found) && ::access(found.c_str(), X_OK) == 0) return found;
+        if (!fs::is_regular_file(found, unknown)) continue;
+        if (::access(found.c_str(), X_OK) == 0) return found;
+        if (not_executable.empty()) not_executable = found;
     }
-    return "";
+    return not_executable;
 }
 
 Ended run_child(const std::vector<std::string>& command) {
     std::vector<std::string> copy = command;
     const std::vector<char*> arguments = pointers_to(copy);
-    Pipe refusal; // the program closes it as it starts
     const sigset_t waited = waited_signals();
     sigset_t before;
     std::signal(SIGCHLD, SIG_DFL);
     sigprocmask(SIG_BLOCK, &waited, &before);
+    SignalWitness witness;
+    Pipe refusal; // the program closes it as it starts; the witness must not have it
     const pid_t own = ::getpid(), child = ::fork();
     if (child < 0) throw std::runtime_error(std::string("cannot start a process: ") + std::strerror(errno));
     if (child == 0) {
@@ -97,13 +163,18 @@ Ended run_child(const std::vector<std::string>& command) {
     for (;;) {
         siginfo_t info{};
         const int signal = sigwaitinfo(&waited, &info);
-        if (signal == SIGCHLD) {
-            int status = 0;
-            if (::waitpid(child, &status, WNOHANG) != child) continue;
+        if (signal < 0) continue;
+        if (signal != SIGCHLD) let_signal_spread(signal, child);
+        int status = 0;
+        if (::waitpid(child, &status, WNOHANG) == child) {
             if (is_refused) throw std::runtime_error("cannot start " + command[0] + ": " + std::strerror(code));
             return ended_with(status);
         }
-        if (signal > 0 && info.si_code <= 0) ::kill(child, signal); // of a process, not of the terminal
+        if (signal == SIGCHLD) continue;
+        const bool is_of_terminal = info.si_code > 0;
+        const bool has_program = is_of_terminal || (witness.has_seen(signal) && ::getpgid(child) == ::getpgrp());
+        if (!has_program) ::kill(child, signal);
+        witness.forget();
     }
 }
 
@@ -111,10 +182,12 @@ std::string output_of(const std::vector<std::string>& command, std::chrono::mill
     std::vector<std::string> copy = command;
     const std::vector<char*> arguments = pointers_to(copy);
     Pipe output;
-    const pid_t child = ::fork();
+    const pid_t own = ::getpid(), child = ::fork();
     if (child < 0) return "";
     if (child == 0) {
         ::setpgid(0, 0);
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (::getppid() != own) ::_exit(1);
         ::unsetenv("GGML_BACKEND_PATH");
         const int nothing = ::open("/dev/null", O_RDONLY);
         ::dup2(nothing, STDIN_FILENO);
@@ -126,9 +199,9 @@ std::string output_of(const std::vector<std::string>& command, std::chrono::mill
     output.close_end(1);
     std::string text;
     bool is_whole = false;
-    const auto end = std::chrono::steady_clock::now() + most;
+    const auto end = Clock::now() + most;
     for (char part[4096]; !is_whole;) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
         pollfd ready{output.ends[0], POLLIN, 0};
         if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) break;
         const ssize_t count = ::read(output.ends[0], part, sizeof part);

@@ -12,10 +12,12 @@ struct Ended {
     int signal = 0; // which ended it; 0: none
 };
 
-// The file that execvp would start; "" where there is none.
+// The file that execvp would start; one that is there and cannot be executed where there is no better one; "" where
+// there is none.
 std::string find_program(const std::string& name);
 
-// Runs command[0] with these arguments until it ends, and hands signals for this process on to it. Throws
+// Runs command[0] with these arguments until it ends, and hands on to it the signals that a process sent to this
+// process, but not those that reached the program, too: sent by the terminal, or to the whole process group. Throws
 // std::runtime_error where it cannot be started.
 Ended run_child(const std::vector<std::string>& command);
 

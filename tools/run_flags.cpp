@@ -1,10 +1,14 @@
 // Reading lines of --help such as "-fa,   --flash-attn [on|off|auto]       set Flash Attention use".
 #include "run_flags.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string_view>
@@ -12,6 +16,37 @@
 namespace winnow::tools {
 
 namespace {
+
+// Programs that parse llama.cpp's arguments have their names in their own code, or are linked with a library that does,
+// as libllama-common.so or libllama-server-impl.so.
+constexpr std::string_view parser_texts[] = {"LLAMA_ARG_", "--flash-attn", "libllama-"};
+
+// A file's bytes; none where it cannot be read.
+class MappedFile {
+public:
+    explicit MappedFile(const std::string& path) {
+        const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        struct stat status {};
+        if (file >= 0 && ::fstat(file, &status) == 0 && status.st_size > 0) {
+            size_ = static_cast<size_t>(status.st_size);
+            start_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
+        }
+        if (file >= 0) ::close(file);
+    }
+    ~MappedFile() {
+        if (start_ != MAP_FAILED) ::munmap(start_, size_);
+    }
+    MappedFile(const MappedFile&) = delete;
+    MappedFile& operator=(const MappedFile&) = delete;
+    std::string_view text() const {
+        if (start_ == MAP_FAILED) return {};
+        return {static_cast<const char*>(start_), size_};
+    }
+
+private:
+    void* start_ = MAP_FAILED;
+    size_t size_ = 0;
+};
 
 // A line of --help: the names of a flag, and what stands behind them.
 struct HelpLine {
@@ -95,11 +130,12 @@ std::vector<std::string> flags_to_add(const ProgramFlags& flags, const std::vect
 }
 
 bool may_be_asked(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string code{std::istreambuf_iterator<char>(file), {}};
+    const MappedFile file(path);
+    const std::string_view code = file.text();
     if (code.starts_with("\x7f"
                          "ELF"))
-        return code.find("llama") != std::string::npos;
+        return std::any_of(std::begin(parser_texts), std::end(parser_texts),
+                           [&](std::string_view text) { return code.find(text) != std::string_view::npos; });
     const std::filesystem::path name = std::filesystem::path(path).filename();
     return code.starts_with("#!") && name.string().starts_with("llama-") && !name.has_extension();
 }

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -32,6 +33,23 @@ OLD = """-fa,   --flash-attn                     enable Flash Attention (default
 RPC = "  -d, --device <dev1,dev2,...>     comma-separated list of devices"
 ADDED = ["-dev", "Winnow", "-fa", "on"]
 
+# Waits for the first signal of this kind, and says how many there were until a while after it.
+COUNTER = """import signal, time
+count = 0
+def take(*_):
+    global count
+    count += 1
+signal.signal(signal.SIGTERM, take)
+print("ready", flush=True)
+while not count:
+    time.sleep(.01)
+print("first", flush=True)
+end = time.monotonic() + .6
+while time.monotonic() < end:
+    time.sleep(.01)
+print(count)
+"""
+
 INTERRUPTS = 30
 # Says who sent it an interrupt, so many times, and waits a moment for another one.
 WAITER = f"""import signal
@@ -46,6 +64,13 @@ for _ in range({INTERRUPTS}):
 
 REPORT = {"graphs": 41, "attention_calls": 1230, "devices": [{"name": "a CPU"}],
           "caches": [{"config": "winnow:budget=1/4", "bytes": 3 << 19}], "in_place": []}
+
+
+def comes_true(condition):
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(.01)
+    return condition()
 
 
 class Run(unittest.TestCase):
@@ -68,6 +93,12 @@ class Run(unittest.TestCase):
                         f"cat <<'END'\n{text}\nEND\nexit 0; fi\n{body}\n")
         path.chmod(0o755)
         return path
+
+    def python_program(self, text):
+        program = self.folder / "in-python"
+        program.write_text(f"#!{sys.executable}\n{text}")
+        program.chmod(0o755)
+        return program
 
     def run_winnow(self, *arguments, standard_input=b"", **environment):
         """(status, stdout, stderr)"""
@@ -112,6 +143,21 @@ class Run(unittest.TestCase):
             self.assertFalse((self.folder / "asked").exists(), name)
         self.flags(NEW)
         self.assertTrue((self.folder / "asked").exists())
+        (self.folder / "asked").unlink()
+        source = f"""#include <stdio.h>
+            const char* text = TEXT;
+            int main(int count, char** arguments) {{
+                if (count == 2 && arguments[1][2] == 'h') fclose(fopen("{self.folder}/asked", "w"));
+                return text == 0;
+            }}"""
+        for name, text, is_asked in (("program", "llama", False), ("static", "LLAMA_ARG_DEVICE", True),
+                                     ("bench", "  -fa, --flash-attn <0|1>", True),
+                                     ("linked", "libllama-common.so", True)):
+            built = self.folder / name
+            subprocess.run(["cc", "-x", "c", f'-DTEXT="{text}"', "-o", built, "-"], input=source, text=True, check=True)
+            self.assertEqual(self.run_winnow("--", built)[0], 0)
+            self.assertEqual((self.folder / "asked").exists(), is_asked, text)
+            (self.folder / "asked").unlink(missing_ok=True)
         status, out, err = self.run_winnow("--", sys.executable, "-c", "import sys; print(sys.argv[1:])")
         self.assertEqual((status, out), (0, b"[]\n"))
         self.assertIn("enable()", err)
@@ -136,6 +182,9 @@ class Run(unittest.TestCase):
         self.assertEqual(found["GGML_BACKEND_PATH"], str(self.plugin / "libwinnow_ggml.so"))
         self.assertEqual(found["WINNOW_KV"], "winnow")
         self.assertNotIn("WINNOW_DEVICE", found)
+        (self.folder / "own").mkdir()
+        relative = os.path.relpath(self.folder / "own")
+        self.assertTrue(Path(seen(TMPDIR=relative)["WINNOW_RUN_LOG"]).is_absolute())
         self.assertFalse(Path(found["WINNOW_RUN_LOG"]).exists())
         found = seen("--kv", "window:budget=512", "--device", "cpu", "--report", "r.json", WINNOW_KV="none")
         self.assertEqual([found["WINNOW_KV"], found["WINNOW_DEVICE"], found["WINNOW_REPORT"]],
@@ -155,7 +204,10 @@ class Run(unittest.TestCase):
                 (["--kv", "[layer=2]none;winnow"], {}, ['"layer=2"', "kv_heads="]),
                 (["--kv", "[layers=2]none;winow"], {}, ['no policy "winow"']),
                 ([], {"GGML_BACKEND_PATH": str(other)}, [str(other), "expected it unset"]),
-                ([], {"GGML_BACKEND_PATH": "/nonesuch/libwinnow_ggml.so"}, ["no such file"])):
+                ([], {"GGML_BACKEND_PATH": "/x/libwinnow_ggml-0.9.8.so"}, ["ggml-0.9.8.so", "expected it unset"]),
+                ([], {"GGML_BACKEND_PATH": "/nonesuch/libwinnow_ggml.so"}, ["no such file"]),
+                ([], {"TMPDIR": "/dev/null"}, ["no folder for temporary files", "TMPDIR"]),
+                (["--no-such-option"], {}, ["--no-such-option"])):
             status, out, err = self.run_winnow(*options, "--", program, **environment)
             self.assertEqual((status, out), (125, b""), err)
             for word in words:
@@ -165,9 +217,29 @@ class Run(unittest.TestCase):
             status, _, err = self.run_winnow(*arguments)
             self.assertEqual(status, 125, err)
             self.assertIn("-- PROGRAM", err)
-        status, _, err = self.run_winnow("--", "no-such-program")
-        self.assertEqual(status, 127)
-        self.assertIn("no program no-such-program", err)
+        status, _, err = self.run_winnow(program)  # without --
+        self.assertEqual(status, 125, err)
+        self.assertEqual(self.run_winnow("--help")[0], 0)
+
+    def test_a_program_that_cannot_be_started_has_the_status_of_a_shell(self):
+        locked = self.folder / "locked"
+        locked.mkdir()
+        (locked / "hidden").touch()
+        self.program("exit 0", name="plain").chmod(0o644)
+        path = f"{locked}:{self.folder}:{os.environ['PATH']}"
+        as_other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        self.folder.chmod(0o755)
+        locked.chmod(0)
+        self.addCleanup(locked.chmod, 0o755)
+        for name, status, words in (("no-such-program", 127, "no program no-such-program"),
+                                    ("hidden", 127, "no program hidden"),
+                                    ("plain", 126, "Permission denied"),
+                                    (self.folder / "plain", 126, "Permission denied"),
+                                    (self.folder, 126, "cannot start")):
+            done = subprocess.run([PROGRAM, "run", "--", str(name)], capture_output=True, text=True,
+                                  env=self.environment | {"PATH": path}, **as_other)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(words, done.stderr)
 
     def test_an_installation_without_plugin_says_so(self):
         (self.folder / "bin").mkdir()
@@ -192,10 +264,33 @@ class Run(unittest.TestCase):
                 self.assertEqual(process.communicate(timeout=20)[0], b"caught\n", number)
             self.assertEqual(process.returncode, 5)
 
-    def test_a_terminals_interrupt_is_not_sent_again(self):
-        program = self.folder / "wait"
-        program.write_text(f"#!{sys.executable}\n{WAITER}")
+    def test_a_signal_to_the_process_group_is_not_sent_again(self):
+        with subprocess.Popen([PROGRAM, "run", "--", self.python_program(COUNTER)], env=self.environment,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            process.send_signal(signal.SIGSTOP)  # or it might send its signal before the program has taken the first
+            os.killpg(process.pid, signal.SIGTERM)
+            self.assertEqual(process.stdout.readline(), b"first\n")
+            process.send_signal(signal.SIGCONT)
+            self.assertEqual(process.communicate(timeout=20)[0], b"1\n")
+
+    def test_nothing_is_left_of_a_program_that_was_asked(self):
+        folder = self.folder / "temporary"
+        folder.mkdir()
+        program = self.folder / "llama-slow"
+        number = self.folder / "number"
+        program.write_text(f"#!/bin/sh\necho $$ > '{number}'; touch '{self.folder}/started'\nexec sleep 60\n")
         program.chmod(0o755)
+        environment = self.environment | {"TMPDIR": str(folder)}
+        with subprocess.Popen([PROGRAM, "run", "--", program], env=environment) as process:
+            self.assertTrue(comes_true((self.folder / "started").exists))
+            process.terminate()
+        self.assertEqual(os.listdir(folder), [])
+        asked = Path("/proc", number.read_text().strip(), "cmdline")  # empty of one that nobody has waited for yet
+        self.assertTrue(comes_true(lambda: not asked.exists() or not asked.read_text()))
+
+    def test_a_terminals_interrupt_is_not_sent_again(self):
+        program = self.python_program(WAITER)
         child, terminal = pty.fork()
         if child == 0:
             os.execve(PROGRAM, [PROGRAM, "run", "--", str(program)], self.environment)
