@@ -28,7 +28,6 @@ std::string joined(const std::vector<std::string>& all) {
 
 // A report counts all contexts of its process that ended until then.
 void add_report(RunNotes& notes, const json& report) {
-    notes.is_counted = true;
     notes.attention_calls += report.value("attention_calls", uint64_t{0});
     notes.graphs += report.value("graphs", uint64_t{0});
     for (const json& device : report.value("devices", json::array())) add_once(notes.devices, device.value("name", ""));
@@ -79,16 +78,28 @@ Outcome of_call(const Run& run) {
                 "called for attention" + where + "; " + name_of(run) + " " + end_of(run.ended) +
                     " before it freed its context, so that the calls were not counted",
                 ""};
+    const std::string least = notes.has_uncounted ? "at least " : "";
     Outcome outcome{true,
-                    "called " + counted(notes.attention_calls, "time") + " for attention in " +
+                    "called " + least + counted(notes.attention_calls, "time") + " for attention in " + least +
                         counted(notes.graphs, "graph") + where,
                     ""};
-    if (notes.configs.empty())
+    if (!notes.configs.empty())
+        outcome.line += ", cache " + least + readable(notes.cache_bytes) + " (" + joined(notes.configs) + ")";
+    else if (!notes.has_uncounted)
         outcome.line += ", cache in place, as llama.cpp stores it";
-    else
-        outcome.line += ", cache " + readable(notes.cache_bytes) + " (" + joined(notes.configs) + ")";
+    if (notes.has_uncounted)
+        outcome.line += "; a process ended before it freed its context, so that its calls were not counted";
     if (!notes.in_place.empty()) outcome.cure = "a cache stayed in place: " + notes.in_place.front();
     return outcome;
+}
+
+// The first error that is a reason not to call Winnow, "" for none: one of a file that could not be written is none.
+std::string refusal_among(const std::vector<std::string>& errors) {
+    const auto found = std::find_if(errors.begin(), errors.end(), [](const std::string& error) {
+        return !error.starts_with("WINNOW_REPORT: ") && !error.starts_with("no report") &&
+               !error.starts_with("WINNOW_TRACE: ");
+    });
+    return found == errors.end() ? "" : *found;
 }
 
 // An error of the plugin names what it expected.
@@ -134,6 +145,7 @@ Outcome of_context_without_attention(const Run& run) {
     if (attention.is_given && is_off(attention.text))
         return {false, "not called: flash attention is off (" + attention.said_by + ")",
                 "Winnow computes flash attention only: say -fa on, or leave it out"};
+    if (const std::string refusal = refusal_among(run.notes.errors); !refusal.empty()) return of_refusal(refusal);
     if (!run.notes.in_place.empty())
         return {false, "not called: a cache stayed in place: " + run.notes.in_place.front(), ""};
     return {false,
@@ -147,7 +159,7 @@ Outcome of_context_without_attention(const Run& run) {
 RunNotes read_notes(const std::string& text) {
     RunNotes notes;
     std::map<std::string, std::string> reports; // the last of each process
-    std::vector<std::string> places;
+    std::vector<std::string> places, computing; // processes that compute
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
         const size_t first = line.find('\t'), second = line.find('\t', first + 1);
@@ -156,10 +168,13 @@ RunNotes read_notes(const std::string& text) {
         if (event == "loaded") notes.is_loaded = true;
         if (event == "loaded") add_once(places, what);
         if (event == "used") notes.is_used = true;
-        if (event == "computed") notes.has_computed = true;
+        if (event == "computed") add_once(computing, line.substr(0, first));
         if (event == "error") add_once(notes.errors, what);
         if (event == "report") reports[line.substr(0, first)] = what;
     }
+    notes.has_computed = !computing.empty();
+    notes.has_uncounted = std::any_of(computing.begin(), computing.end(),
+                                      [&](const std::string& process) { return reports.count(process) == 0; });
     for (const auto& [process, report] : reports) {
         const json read = json::parse(report, nullptr, false);
         if (read.is_object()) add_report(notes, read);
@@ -172,11 +187,11 @@ Outcome outcome_of(const Run& run) {
     const RunNotes& notes = run.notes;
     if (notes.has_computed) return of_call(run);
     const GivenValue device = given_device(run.flags, run.command);
-    if (device.is_given && device.text.find("Winnow") == std::string::npos)
+    if (run.flags.has_device && device.is_given && lower(device.text).find("winnow") == std::string::npos)
         return {false, "not called: " + device.said_by + " does not name Winnow",
                 "say -dev Winnow, or leave it out: winnow run adds it"};
-    if (!notes.errors.empty()) return of_refusal(notes.errors.front());
     if (notes.is_used) return of_context_without_attention(run);
+    if (const std::string refusal = refusal_among(notes.errors); !refusal.empty()) return of_refusal(refusal);
     return notes.is_loaded ? of_unused_plugin(run) : of_program_without_plugin(run);
 }
 

@@ -15,7 +15,7 @@ namespace winnow::tools {
 struct RunNotes {
     bool is_loaded = false, is_used = false, has_computed = false;
     uint64_t attention_calls = 0, graphs = 0, cache_bytes = 0; // of contexts that have ended
-    bool is_counted = false;                                   // there was a report
+    bool has_uncounted = false;                                // a process computed and made no report
     std::vector<std::string> devices, configs;                 // each once
     std::vector<std::string> errors;                           // of the plugin, in their order
     std::vector<std::string> in_place;                         // caches that were to be virtual: "NAME: reason"

@@ -327,11 +327,28 @@ class Run(unittest.TestCase):
         self.assertEqual(line, "called for attention on a CPU; llama-fake was killed by signal 9 before it freed its "
                                "context, so that the calls were not counted")
 
+    def test_a_process_without_report_adds_to_the_calls(self):
+        notes = [(1, "loaded", "a CPU"), (1, "computed", ""), (2, "computed", "")]
+        uncounted = "; a process ended before it freed its context, so that its calls were not counted"
+        report = REPORT | {"attention_calls": 100, "graphs": 4}
+        self.assertEqual(self.said_of([*notes, (1, "report", json.dumps(report | {"caches": []}))], end="kill -9 $$"),
+                         ["called at least 100 times for attention in at least 4 graphs on a CPU" + uncounted])
+        self.assertEqual(self.said_of([*notes, (1, "report", json.dumps(report))]),
+                         ["called at least 100 times for attention in at least 4 graphs on a CPU, cache at least "
+                          "1.5 MiB (winnow:budget=1/4)" + uncounted])
+
     def test_why_not_is_said_with_the_cure(self):
         loaded, used = (1, "loaded", "a CPU"), (1, "used", "")
         none = (1, "report", json.dumps(REPORT | {"attention_calls": 0, "caches": []}))
         refused = (1, "error", "this process has ggml 0.1.0, and no library fits; build Winnow")
+        not_written = (1, "error", "WINNOW_REPORT: cannot write /x/y: No such file or directory")
         for notes, given, text, end, words in (
+                ([], ["--device", "cpu"], "usage: no program of llama.cpp's", "exit 0", ["never loaded the plugin"]),
+                ([loaded], ["-dev", "winnow"], NEW, "exit 0", ["made no context with it"]),
+                ([loaded, used, not_written], ["-fa", "off"], NEW, "exit 0", ["flash attention is off (-fa off)"]),
+                ([loaded, used, not_written], [], NEW, "exit 0", ["gave it no attention"]),
+                ([loaded, used, not_written, (1, "error", "WINNOW_KV=winnow: no")], [], NEW, "exit 1",
+                 ["WINNOW_KV=winnow: no", "--in-place"]),
                 ([], [], NEW, "exit 0", ["never loaded the plugin", "static build"]),
                 ([], [], NEW, "exit 1", ["never loaded the plugin and ended with status 1", "above say why"]),
                 ([], ["-dev", "none"], NEW, "exit 0", ["-dev none does not name Winnow", "-dev Winnow"]),
