@@ -151,7 +151,8 @@ void print(const ordered_json& backends, std::ostream& out) {
         out << '\n';
         if (backend.contains("error")) out << "  cannot be used: " << backend["error"].get<std::string>() << '\n';
         if (!backend.contains("devices")) continue;
-        if (backend["devices"].empty()) out << "  no device: no driver that this backend could use is installed\n";
+        if (backend["devices"].empty() && !backend.contains("error"))
+            out << "  no device: no driver that this backend could use is installed; winnow doctor says what to do\n";
         for (const auto& device : backend["devices"]) print_device(device, out);
     }
 }
