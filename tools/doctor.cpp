@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -23,9 +24,8 @@
 #include "environment_check.hpp"
 #include "info.hpp"
 #include "installation.hpp"
-#include "kv_rules.hpp"
 #include "last_run.hpp"
-#include "plan/costs.hpp"
+#include "number_variables.hpp"
 #include "winnow_loader.h"
 
 namespace winnow::tools {
@@ -36,6 +36,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr const char* list_of_policies = "docs/policies.md lists policies and keys";
+constexpr const char* list_of_variables = "hosts/ggml/README.md lists the variables";
 constexpr const char* pocl = "Portable Computing Language";
 constexpr const char* install_driver =
     "install a driver: pip install winnowkv_pocl-<...>.whl (CPUs, without root; ci/driver_wheel makes it); Debian, "
@@ -45,7 +47,48 @@ struct Check {
     const char* status; // "ok", "warn" or "FAIL"
     std::string what, cure;
 };
-using Checks = std::vector<Check>;
+
+// What was found: printed at once, so that it is not lost where a driver ends the process or hangs, or as JSON at the
+// end.
+class Checks {
+public:
+    Checks(bool is_json, std::ostream& out) : is_json_(is_json), out_(out) {}
+
+    void add(Check check) {
+        std::replace(check.what.begin(), check.what.end(), '\n', ' '); // of a compiler's message
+        is_fine_ = is_fine_ && std::string(check.status) != "FAIL";
+        if (is_json_) {
+            all_.push_back({{"status", check.status}, {"what", check.what}, {"cure", check.cure}});
+            return;
+        }
+        out_ << check.status << std::string(6 - std::strlen(check.status), ' ') << check.what << '\n';
+        if (!check.cure.empty()) out_ << "      " << check.cure << '\n';
+        out_.flush();
+    }
+    void finish() const {
+        if (!is_json_) return;
+        out_ << ordered_json{{"checks", all_}}.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+    }
+    bool is_fine() const { return is_fine_; }
+
+private:
+    bool is_json_, is_fine_ = true;
+    std::ostream& out_;
+    ordered_json all_ = ordered_json::array();
+};
+
+// A check that failed where it threw an exception.
+template <typename Function>
+void attempt(Checks& checks, const std::string& what, const std::string& cure, Function function) {
+    try {
+        function();
+    } catch (const std::exception& error) {
+        checks.add({"FAIL", what + error.what(), cure});
+    }
+}
+
+constexpr const char* install_again =
+    "install Winnow again, whole: its libraries are beside its programs, in ../lib/winnow";
 
 std::string variable(const char* name) {
     const char* const value = std::getenv(name);
@@ -73,13 +116,10 @@ std::string trouble_with(const fs::path& folder, bool holds_code) {
     return "";
 }
 
-void check_folder(Checks& checks, const std::string& what, const fs::path& folder, bool holds_code,
-                  const std::string& cure) {
+Check folder_check(const std::string& what, const fs::path& folder, bool holds_code, const std::string& cure) {
     const std::string trouble = trouble_with(folder, holds_code);
-    if (trouble.empty())
-        checks.push_back({"ok", what + ": " + folder.string(), ""});
-    else
-        checks.push_back({"warn", what + ": " + folder.string() + " cannot be written: " + trouble, cure});
+    if (trouble.empty()) return {"ok", what + ": " + folder.string(), ""};
+    return {"warn", what + ": " + folder.string() + " cannot be written: " + trouble, cure};
 }
 
 // A backend while it is open.
@@ -114,45 +154,43 @@ void check_attention(Checks& checks, const OpenBackend& opencl, const std::vecto
         char text[64];
         std::snprintf(text, sizeof text, "%.1g", difference);
         if (difference <= most_rounding)
-            checks.push_back(
-                {"ok", name + "attention agrees with the reference (largest difference " + text + ")", ""});
+            checks.add({"ok", name + "attention agrees with the reference (largest difference " + text + ")", ""});
         else
-            checks.push_back({"FAIL", name + "attention differs from the reference by " + text,
-                              "update the driver, or name another device in WINNOW_DEVICE; winnow-conformance says in "
-                              "which cases the two differ"});
-        for (const std::string& warning : run.warnings) checks.push_back({"warn", name + warning, ""});
+            checks.add({"FAIL", name + "attention differs from the reference by " + text,
+                        "update the driver, or name another device in WINNOW_DEVICE; winnow-conformance says in "
+                        "which cases the two differ"});
+        for (const std::string& warning : run.warnings) checks.add({"warn", name + warning, ""});
     } catch (const std::runtime_error& error) {
-        checks.push_back({"FAIL", name + "attention fails: " + error.what(),
-                          "update the driver, or name another device in WINNOW_DEVICE"});
+        checks.add({"FAIL", name + "attention fails: " + error.what(),
+                    "update the driver, or name another device in WINNOW_DEVICE"});
     }
 }
 
 // The backend of this name; nothing, and a check that failed, where it cannot be opened.
 std::unique_ptr<OpenBackend> open_backend(Checks& checks, const char* name) {
-    try {
-        return std::make_unique<OpenBackend>(name);
-    } catch (const std::runtime_error& error) {
-        checks.push_back({"FAIL", std::string("backend ") + name + ": " + error.what(),
-                          "install Winnow again, whole: its libraries are beside its programs, in ../lib/winnow"});
-        return nullptr;
-    }
+    std::unique_ptr<OpenBackend> opened;
+    attempt(checks, std::string("backend ") + name + ": ", install_again,
+            [&] { opened = std::make_unique<OpenBackend>(name); });
+    return opened;
 }
 
 // Devices, and attention on each. Returns whether one of the devices is PoCL's.
 bool check_devices(Checks& checks, const OpenBackend& opencl, const OpenBackend& reference) {
     ordered_json found;
     add_backend("opencl", {}, found);
-    checks.push_back(
+    checks.add(
         {"ok", "backend opencl " + found["version"].get<std::string>() + ": " + found["path"].get<std::string>(), ""});
     if (found["devices"].empty()) {
         const std::string why = found.contains("error") ? ": " + found["error"].get<std::string>() : "";
-        checks.push_back({"FAIL", "no OpenCL driver offers a device" + why, install_driver});
+        checks.add({"FAIL", "no OpenCL driver offers a device" + why, install_driver});
         return false;
     }
-    const std::vector<float> expected = run_attention(reference.api(), "").out;
+    std::vector<float> expected;
+    attempt(checks, "backend reference: attention fails: ", install_again,
+            [&] { expected = run_attention(reference.api(), "").out; });
     bool has_pocl = false;
     for (const ordered_json& device : found["devices"]) {
-        check_attention(checks, opencl, expected, device);
+        if (!expected.empty()) check_attention(checks, opencl, expected, device);
         has_pocl = has_pocl || device.value("platform", "") == pocl;
     }
     return has_pocl;
@@ -167,10 +205,10 @@ void check_chosen_device(Checks& checks) {
     add_backend("opencl", options, backend);
     const ordered_json& device = backend["devices"].front();
     if (device.contains("error"))
-        checks.push_back({"FAIL", "WINNOW_DEVICE=" + named + ": " + device["error"].get<std::string>(),
-                          "name a device that winnow info lists, or unset the variable"});
+        checks.add({"FAIL", "WINNOW_DEVICE=" + named + ": " + device["error"].get<std::string>(),
+                    "name a device that winnow info lists, or unset the variable"});
     else
-        checks.push_back({"ok", "WINNOW_DEVICE=" + named + " is " + device.value("name", "a device"), ""});
+        checks.add({"ok", "WINNOW_DEVICE=" + named + " is " + device.value("name", "a device"), ""});
 }
 
 // "0.9.8, 0.25.3": of the libraries beside the plugin.
@@ -194,79 +232,81 @@ void check_plugin(Checks& checks) {
         const fs::path plugin = find_plugin();
         const std::string versions = versions_beside(plugin);
         if (versions.empty())
-            checks.push_back({"FAIL",
-                              "plugin for llama.cpp: " + plugin.string() + " has no libwinnow_ggml-*.so beside it",
-                              "install Winnow again, whole"});
+            checks.add({"FAIL", "plugin for llama.cpp: " + plugin.string() + " has no libwinnow_ggml-*.so beside it",
+                        "install Winnow again, whole"});
         else
-            checks.push_back(
+            checks.add(
                 {"ok", "plugin for llama.cpp: " + plugin.string() + ", for the layouts of ggml " + versions, ""});
     } catch (const std::runtime_error& error) {
-        checks.push_back({"warn", error.what(), "only llama.cpp needs it"});
+        checks.add({"warn", error.what(), "only llama.cpp needs it"});
     }
 }
 
 void check_variables(Checks& checks) {
     for (const UnknownVariable& each : unknown_among(set_variables()))
-        checks.push_back({"warn", each.name + " is set, and Winnow reads no such variable",
-                          each.nearest.empty() ? "hosts/ggml/README.md lists those that there are"
-                                               : "expected " + each.nearest + "?"});
-    const std::string kv = variable("WINNOW_KV");
-    if (kv.empty()) return;
-    try {
-        const Backend backend("reference");
-        for (const ggml::KvRule& rule : ggml::parse_rules(kv)) backend.check(rule.config);
-        checks.push_back({"ok", "WINNOW_KV=" + kv, ""});
-    } catch (const std::runtime_error& error) {
-        checks.push_back({"FAIL", "WINNOW_KV=" + kv + ": " + error.what(), "docs/policies.md lists policies and keys"});
+        checks.add({"warn", each.name + " is set, and Winnow reads no such variable",
+                    each.nearest.empty() ? "hosts/ggml/README.md lists those that there are"
+                                         : "expected " + each.nearest + "?"});
+    const struct {
+        const char* name;
+        std::function<void()> expect; // throws where its value is wrong
+        const char* cure;
+    } variables[] = {
+        {"WINNOW_KV", [] { check_kv("WINNOW_KV=", variable("WINNOW_KV")); }, list_of_policies},
+        {"WINNOW_KV_SWA", check_kv_of_windows, list_of_policies},
+        {"WINNOW_PRESSURE", ggml::kv_pressure, list_of_variables},
+        {"WINNOW_DECODE_FROM", ggml::decode_from, list_of_variables},
+        {"WINNOW_REPORT_EVERY", ggml::report_interval, list_of_variables},
+        {"WINNOW_BACKEND", [] { const OpenBackend named(nullptr); }, "unset the variable, or name opencl or reference"},
+        {"GGML_BACKEND_PATH", chosen_plugin, "unset the variable: winnow run sets it itself"}};
+    for (const auto& each : variables) {
+        const std::string value = variable(each.name);
+        if (value.empty()) continue;
+        attempt(checks, "", each.cure, [&] {
+            each.expect();
+            checks.add({"ok", each.name + ("=" + value), ""});
+        });
     }
 }
 
 void check_last_run(Checks& checks) {
     const std::optional<LastRun> last = read_last_run();
     if (!last) {
-        checks.push_back({"ok", "winnow run has not been used yet", ""});
+        checks.add({"ok", "winnow run has not been used yet", ""});
         return;
     }
     const std::string what = "last winnow run, " + last->program + ", " + last->time + ": " + last->outcome.line;
-    checks.push_back({last->outcome.called ? "ok" : "warn", what, last->outcome.cure});
+    checks.add({last->outcome.called ? "ok" : "warn", what, last->outcome.cure});
 }
 
 } // namespace
 
 int run_doctor(bool json, std::ostream& out) {
-    Checks checks;
+    Checks checks(json, out);
     // Before a backend is open, which gives PoCL another folder where it cannot use its own.
-    Checks of_pocl;
     const std::string own_pocl = variable("POCL_CACHE_DIR");
-    check_folder(of_pocl, "PoCL's kernel cache",
-                 own_pocl.empty() ? folder_of("XDG_CACHE_HOME", "pocl/kcache", ".cache/pocl/kcache")
-                                  : fs::path(own_pocl),
-                 true, "set POCL_CACHE_DIR to a folder that can be written");
+    const Check of_pocl = folder_check(
+        "PoCL's kernel cache",
+        own_pocl.empty() ? folder_of("XDG_CACHE_HOME", "pocl/kcache", ".cache/pocl/kcache") : fs::path(own_pocl), true,
+        "set POCL_CACHE_DIR to a folder that can be written");
     // It stays open until the end: the folder that it gives PoCL goes with it, and PoCL does not see that.
     const auto opencl = open_backend(checks, "opencl"), reference = open_backend(checks, "reference");
     if (opencl && reference) {
-        if (check_devices(checks, *opencl, *reference)) checks.insert(checks.end(), of_pocl.begin(), of_pocl.end());
-        check_chosen_device(checks);
+        attempt(checks, "devices: ", install_driver, [&] {
+            if (check_devices(checks, *opencl, *reference)) checks.add(of_pocl);
+        });
+        attempt(checks, "WINNOW_DEVICE: ", install_driver, [&] { check_chosen_device(checks); });
     }
-    check_folder(checks, "kernel cache", cache_folder(), false,
-                 "set XDG_CACHE_HOME to a folder that can be written: until then each process compiles its kernels");
-    check_folder(checks, "tuning", folder_of("XDG_CONFIG_HOME", "winnow", ".config/winnow"), false,
-                 "set XDG_CONFIG_HOME to a folder that can be written, or name a file in WINNOW_TUNING");
+    checks.add(folder_check(
+        "kernel cache", cache_folder(), false,
+        "set XDG_CACHE_HOME to a folder that can be written: until then each process compiles its kernels"));
+    checks.add(folder_check("tuning", folder_of("XDG_CONFIG_HOME", "winnow", ".config/winnow"), false,
+                            "set XDG_CONFIG_HOME to a folder that can be written, or name a file in WINNOW_TUNING"));
     check_plugin(checks);
     check_variables(checks);
     check_last_run(checks);
-    bool is_fine = true;
-    ordered_json all = ordered_json::array();
-    for (Check& check : checks) {
-        std::replace(check.what.begin(), check.what.end(), '\n', ' '); // of a compiler's message
-        is_fine = is_fine && std::string(check.status) != "FAIL";
-        all.push_back({{"status", check.status}, {"what", check.what}, {"cure", check.cure}});
-        if (json) continue;
-        out << check.status << std::string(6 - std::strlen(check.status), ' ') << check.what << '\n';
-        if (!check.cure.empty()) out << "      " << check.cure << '\n';
-    }
-    if (json) out << ordered_json{{"checks", all}}.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
-    return is_fine ? 0 : 1;
+    checks.finish();
+    return checks.is_fine() ? 0 : 1;
 }
 
 } // namespace winnow::tools

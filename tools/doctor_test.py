@@ -102,6 +102,36 @@ class Doctor(unittest.TestCase):
         self.expect(found, "ok", "WINNOW_DEVICE=0 is ")
         self.assertFalse([check for check in found if "reads no such variable" in check["what"]], found)
 
+        for name, wrong, right, words in (
+                ("WINNOW_KV_SWA", "h3o", "window:budget=512", 'no policy "h3o"'),
+                ("WINNOW_PRESSURE", "2", "auto", "a share from 0 to 1"),
+                ("WINNOW_DECODE_FROM", "-1", "5", "a position, 0 or more"),
+                ("WINNOW_REPORT_EVERY", "often", "10", "seconds, up to"),
+                ("WINNOW_BACKEND", "opncl", "reference", 'cannot load backend "opncl"'),
+                ("GGML_BACKEND_PATH", "/nonesuch/libwinnow_ggml.so", "", "there is no such file"),
+                ("GGML_BACKEND_PATH", "/lib/libggml-vulkan.so", "", "names another plugin")):
+            self.expect(checks_without_devices(WINNOW_KV="winnow", **{name: wrong}), "FAIL", words, ".")
+            if right:
+                found = checks_without_devices(WINNOW_KV="winnow", **{name: right})
+                self.expect(found, "ok", f"^{name}={right}$")
+        self.expect(checks_without_devices(WINNOW_KV_SWA="winnow"), "FAIL", "expected with WINNOW_KV, which is not set")
+
+    def test_a_reference_that_fails_hides_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "libwinnow_reference.so").symlink_to(Path(LIBRARIES, "libwinnow_opencl.so").absolute())
+            _, found = checks(WINNOW_PATH=folder, WINNOW_DEVICE="no such device")
+        self.expect(found, "FAIL", "^backend reference: attention fails: ", "install Winnow again")
+        self.expect(found, "ok", "^kernel cache: /")
+
+    def test_lines_are_there_when_a_library_ends_the_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder, "libwinnow_ends.so")
+            subprocess.run(["cc", "-x", "c", "-shared", "-fPIC", "-o", library, "-"], check=True, text=True,
+                           input="void _exit(int); __attribute__((constructor)) static void end(void) { _exit(9); }")
+            status, out = doctor(OCL_ICD_VENDORS=folder, WINNOW_BACKEND=str(library))
+        self.assertEqual(status, 9)
+        self.assertIn("kernel cache: ", out)
+
     def test_every_variable_that_is_read_is_known(self):
         read = re.compile(r'(?:getenv|variable|path_in|number_of(?:<\w+>)?|environ\.get)\(\s*"(WINNOW_\w+)"')
         folders = ("backend", "bench", "hosts", "plugin_api", "tools")
@@ -121,6 +151,15 @@ class Doctor(unittest.TestCase):
             self.expect(found, "warn", "^PoCL's kernel cache: .*is no folder", "POCL_CACHE_DIR")
             self.expect(found, "ok", f"^tuning: {folder}/config/winnow$")
             self.assertFalse(Path(folder, "config").exists(), "it made a folder")
+
+    def test_without_a_home_no_last_run_is_read(self):
+        kept = {"time": "now", "program": "x", "called": True, "line": "other", "cure": ""}
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "last_run.json").write_text(json.dumps(kept))
+            environment = {name: value for name, value in KEPT.items() if name not in ("HOME", "XDG_CACHE_HOME")}
+            done = subprocess.run([PROGRAM, "doctor"], capture_output=True, text=True, cwd=folder,
+                                  env=environment | {"OCL_ICD_VENDORS": folder})
+        self.assertIn("winnow run has not been used yet", done.stdout)
 
     def test_the_plugin_and_the_last_run_are_told(self):
         with tempfile.TemporaryDirectory() as folder:

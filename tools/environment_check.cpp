@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
 #include <string_view>
+
+#include "kv_rules.hpp"
+#include "plan/costs.hpp"
 
 namespace winnow::tools {
 
@@ -67,6 +71,27 @@ std::vector<UnknownVariable> unknown_among(const std::vector<std::string>& names
         if (is_near || name.starts_with("WINNOW_")) unknown.push_back({name, is_near ? *nearest : ""});
     }
     return unknown;
+}
+
+void check_kv(const std::string& said_by, const std::string& kv) {
+    try {
+        const Backend backend("reference"); // which needs no driver
+        for (const ggml::KvRule& rule : ggml::parse_rules(kv)) backend.check(rule.config);
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(said_by + kv + ": " + error.what());
+    }
+}
+
+void check_kv_of_windows() {
+    const char *const own = std::getenv("WINNOW_KV_SWA"), *const kv = std::getenv("WINNOW_KV");
+    if (!own || !own[0]) return;
+    const std::string said = std::string("WINNOW_KV_SWA=") + own + ": ";
+    if (!kv || !kv[0]) throw std::runtime_error(said + "expected with WINNOW_KV, which is not set");
+    try {
+        Backend("reference").check(own);
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(said + error.what());
+    }
 }
 
 std::vector<std::string> set_variables() {

@@ -14,6 +14,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* plugin_name = "libwinnow_ggml.so";
+
 // The backend that WINNOW_BACKEND or the default names, as its loader finds it.
 fs::path library() {
     winnow_library found{};
@@ -52,6 +54,18 @@ fs::path find_plugin() {
                              ", the plugin for llama.cpp, in " + plugin_folders().front().string() +
                              ": it was built without ggml plugins. ci/wheel builds a wheel with them; a build of one's "
                              "own has them with -DWINNOW_LLAMA_CPP_DIR=<source tree of llama.cpp>");
+}
+
+fs::path chosen_plugin() {
+    const char* const named = std::getenv("GGML_BACKEND_PATH");
+    if (!named || !named[0]) return find_plugin();
+    const std::string said = std::string("GGML_BACKEND_PATH=") + named;
+    if (fs::path(named).filename() != plugin_name)
+        throw std::runtime_error(said +
+                                 " names another plugin, and llama.cpp loads one in this way: expected it unset");
+    std::error_code unknown; // such a file counts as none
+    if (!fs::exists(named, unknown)) throw std::runtime_error(said + ": there is no such file");
+    return named;
 }
 
 void print_path(const std::string& what, std::ostream& out) {

@@ -8,9 +8,6 @@
 
 namespace winnow::tools {
 
-// The plugin for llama.cpp.
-constexpr const char* plugin_name = "libwinnow_ggml.so";
-
 // Of this program.
 std::filesystem::path own_folder();
 
@@ -20,6 +17,10 @@ std::vector<std::filesystem::path> plugin_folders();
 // libwinnow_ggml.so in a folder of WINNOW_PATH, else in this installation. Throws std::runtime_error, which says what
 // to do, where there is none.
 std::filesystem::path find_plugin();
+
+// The plugin that GGML_BACKEND_PATH names, else that of find_plugin. Throws std::runtime_error where the variable names
+// something else.
+std::filesystem::path chosen_plugin();
 
 // `winnow path`: prints where `what` is: ggml, library, include or cmake. Throws std::runtime_error where this
 // installation has none.

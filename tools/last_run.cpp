@@ -56,7 +56,9 @@ void keep_last_run(const Run& run, const Outcome& outcome) {
 }
 
 std::optional<LastRun> read_last_run() {
-    std::ifstream file(cache_folder() / file_name);
+    const fs::path folder = cache_folder();
+    if (folder.empty()) return std::nullopt;
+    std::ifstream file(folder / file_name);
     const ordered_json kept = ordered_json::parse(file, nullptr, false);
     if (!kept.is_object()) return std::nullopt;
     try {

@@ -13,10 +13,9 @@
 #include <ostream>
 #include <stdexcept>
 
+#include "environment_check.hpp"
 #include "installation.hpp"
-#include "kv_rules.hpp"
 #include "last_run.hpp"
-#include "plan/costs.hpp"
 #include "run_child.hpp"
 #include "run_flags.hpp"
 #include "run_outcome.hpp"
@@ -40,25 +39,8 @@ std::string checked_kv(const RunOptions& options) {
     const bool is_set = std::getenv("WINNOW_KV") != nullptr;
     std::string kv = options.kv ? *options.kv : is_set ? variable("WINNOW_KV") : "winnow";
     if (kv.empty()) return kv;
-    const std::string said_by = options.kv ? "--kv " : "WINNOW_KV=";
-    try {
-        const Backend backend("reference"); // which needs no driver
-        for (const ggml::KvRule& rule : ggml::parse_rules(kv)) backend.check(rule.config);
-    } catch (const std::runtime_error& error) {
-        throw std::runtime_error(said_by + kv + ": " + error.what());
-    }
+    check_kv(options.kv ? "--kv " : "WINNOW_KV=", kv);
     return kv;
-}
-
-// The plugin of this installation, or one that the user has named. llama.cpp loads one library in this way.
-std::string checked_plugin() {
-    std::string named = variable("GGML_BACKEND_PATH");
-    if (named.empty()) return find_plugin();
-    if (fs::path(named).filename() != plugin_name)
-        throw std::runtime_error("GGML_BACKEND_PATH=" + named +
-                                 " names another plugin, and llama.cpp loads one in this way: expected it unset");
-    if (!fs::exists(named)) throw std::runtime_error("GGML_BACKEND_PATH=" + named + ": there is no such file");
-    return named;
 }
 
 ProgramFlags ask_flags(const std::string& program, const std::vector<std::string>& command) {
@@ -101,8 +83,8 @@ private:
 
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
-void set_variables(const RunOptions& options, const std::string& plugin, const std::string& kv,
-                   const NotesFile& notes) {
+void set_plugin_variables(const RunOptions& options, const std::string& plugin, const std::string& kv,
+                          const NotesFile& notes) {
     set("GGML_BACKEND_PATH", plugin);
     set("WINNOW_KV", kv);
     set("WINNOW_RUN_LOG", notes.path());
@@ -123,11 +105,11 @@ int run_program(const RunOptions& options, std::ostream& err) {
             err << "winnow run: there is no program " << options.command.front() << '\n';
             return not_there;
         }
-        const std::string kv = checked_kv(options), plugin = checked_plugin();
+        const std::string kv = checked_kv(options), plugin = chosen_plugin();
         Run run{options.command, ask_flags(program, options.command), {}, {}};
         const NotesFile notes; // not before: a signal while the program is asked would leave it behind
         for (const std::string& flag : flags_to_add(run.flags, options.command)) run.command.push_back(flag);
-        set_variables(options, plugin, kv, notes);
+        set_plugin_variables(options, plugin, kv, notes);
         try {
             run.ended = run_child(run.command);
         } catch (const std::runtime_error& error) {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "ggml_api.hpp"
-#include "kv_config.hpp"
+#include "number_variables.hpp"
 
 namespace winnow::ggml {
 

@@ -1,12 +1,12 @@
 // Checking a string before a model is known: against a cache of a shape that every policy and format takes.
 #include "kv_config.hpp"
 
-#include <limits>
 #include <mutex>
 #include <stdexcept>
 
 #include "environment.hpp"
 #include "ggml_api.hpp"
+#include "number_variables.hpp"
 #include "report_with.hpp"
 
 namespace winnow::ggml {
@@ -73,15 +73,6 @@ void read_kv_config(const Plugin& plugin) {
         const std::lock_guard lock(settings().mutex);
         settings().refusal = std::move(refusal);
     }
-}
-
-double kv_pressure() {
-    if (variable("WINNOW_PRESSURE") == "auto") return -1;
-    return number_of("WINNOW_PRESSURE", 0.0, 1.0, "auto, or a share from 0 to 1").value_or(0);
-}
-
-std::optional<int64_t> decode_from() {
-    return number_of<int64_t>("WINNOW_DECODE_FROM", 0, std::numeric_limits<int64_t>::max(), "a position, 0 or more");
 }
 
 void set_kv_config(const Plugin& plugin, const std::string& config) {

@@ -1,9 +1,6 @@
-// What the user says of virtual caches: WINNOW_KV and WINNOW_KV_SWA, or what the host set later,
-// WINNOW_PRESSURE and WINNOW_DECODE_FROM.
+// What the user says of virtual caches: WINNOW_KV and WINNOW_KV_SWA, or what the host set later.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,14 +25,6 @@ void read_kv_config(const Plugin& plugin);
 // For the buffers that are allocated from now on; "" is in place. Throws std::runtime_error, and changes nothing, where
 // it is neither a configuration nor rules of such, or WINNOW_KV_SWA is no configuration.
 void set_kv_config(const Plugin& plugin, const std::string& config);
-
-// The memory pressure that caches are told: WINNOW_PRESSURE, a share from 0 to 1, or "auto", which is -1 here: each
-// eviction pass asks the system. 0 where it is not set. Throws std::runtime_error where it is something else.
-double kv_pressure();
-
-// The position in a sequence from which on tokens are taken one at a time, whatever batches they come in:
-// WINNOW_DECODE_FROM. Nothing where it is not set. Throws std::runtime_error where it is something else.
-std::optional<int64_t> decode_from();
 
 // Throws std::runtime_error where WINNOW_KV, WINNOW_PRESSURE or WINNOW_DECODE_FROM was refused.
 KvConfig kv_config();

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
-#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <sys/stat.h>
@@ -18,6 +17,7 @@
 #include "cache_name.hpp"
 #include "environment.hpp"
 #include "ggml_api.hpp"
+#include "number_variables.hpp"
 #include "report_json.hpp"
 #include "run_log.hpp"
 
@@ -102,12 +102,6 @@ void write_file(const char* path, const std::string& text) {
         log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_REPORT: cannot write %s: %s", path, std::strerror(errno));
 }
 
-std::chrono::duration<double> interval() {
-    constexpr double least = std::numeric_limits<double>::min(), most = 1e6;
-    return std::chrono::duration<double>(
-        number_of("WINNOW_REPORT_EVERY", least, most, "seconds, up to 1000000").value_or(0));
-}
-
 } // namespace
 
 LayerCounts& Counters::layer(const ggml_tensor* view) {
@@ -149,7 +143,7 @@ void Counters::add(const Counters& other) {
 }
 
 Report::Report(const winnow_api& api, const winnow_device_info& device)
-    : api_(api), device_(device), every_(interval()) {}
+    : api_(api), device_(device), every_(report_interval()) {}
 
 void Report::add_locked(const ContextFigures& context) {
     const winnow_stats& stats = context.stats;

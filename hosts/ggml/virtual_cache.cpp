@@ -9,6 +9,7 @@
 #include "ggml_api.hpp"
 #include "key_shift.hpp"
 #include "kv_config.hpp"
+#include "number_variables.hpp"
 #include "state_rows.hpp"
 
 namespace winnow::ggml {
