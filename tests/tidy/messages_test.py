@@ -12,13 +12,13 @@ import difflib
 import fnmatch
 import functools
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import message_exceptions
 import message_sources
 from message_sources import Message, has_words
+from source_tree import source_tree
 
 PAGE = "docs/troubleshooting.md"
 EXCEPTIONS = "tests/tidy/message_exceptions.py"
@@ -196,22 +196,11 @@ def prove():
     assert any("nothing needs" in each for each in found(exceptions=(*PROOF_EXCEPTIONS, ("*", "text", "^no such", ""))))
 
 
-def source_tree(root):
-    """{path: text} of the sources of the project."""
-    listing = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                             capture_output=True, text=True)
-    if listing.returncode == 0:
-        paths = [path for path in listing.stdout.split("\0") if path]
-    else:  # an unpacked release
-        paths = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
-    return {path: (root / path).read_text(errors="replace") for path in sorted(paths)
-            if Path(path).suffix in message_sources.READERS and (root / path).is_file()}
-
-
 def main():
     root = Path(sys.argv[1])
     prove()
-    messages = said_by(source_tree(root))
+    messages = said_by({path: text for path, text in source_tree(root).items()
+                        if Path(path).suffix in message_sources.READERS})
     page = (root / PAGE).read_text()
     found = list(complaints(page, messages, message_exceptions.EXCEPTIONS))
     print(f"{len(messages)} texts in the sources, {len(list(entries(page)))} entries, {len(found)} complaints")

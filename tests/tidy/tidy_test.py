@@ -3,11 +3,11 @@
     tidy_test.py ROOT
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
 import rules
+from source_tree import source_tree
 
 
 def prove():
@@ -18,22 +18,6 @@ def prove():
         complaints = list(rule(good))
         assert not complaints, f"{rule.__name__} refuses a good sample: {complaints}"
         print(f"{rule.__name__}: finds all of its {len(bad)} bad samples")
-
-
-def source_tree(root):
-    """{path: text} of all files that belong to the project."""
-    listing = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                             capture_output=True, text=True)
-    if listing.returncode == 0:
-        paths = [path for path in listing.stdout.split("\0") if path]
-    else:  # an unpacked release
-        paths = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
-        paths = [path for path in paths if not path.startswith(("build/", ".git/")) and "__pycache__" not in path]
-    tree = {}
-    for path in sorted(paths):
-        if (root / path).is_file():
-            tree[path] = (root / path).read_text(errors="replace")
-    return tree
 
 
 def main():
