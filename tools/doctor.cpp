@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -89,11 +88,6 @@ void attempt(Checks& checks, const std::string& what, const std::string& cure, F
 
 constexpr const char* install_again =
     "install Winnow again, whole: its libraries are beside its programs, in ../lib/winnow";
-
-std::string variable(const char* name) {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
-}
 
 // A folder of the user's: named by a variable, else below another one.
 fs::path folder_of(const char* named, const char* below_named, const char* below_home) {

@@ -35,6 +35,11 @@ size_t distance(std::string_view a, std::string_view b) {
 
 } // namespace
 
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value ? value : "";
+}
+
 const std::vector<std::string>& known_variables() {
     static const std::vector<std::string> all{"WINNOW_BACKEND",
                                               "WINNOW_DECODE_FROM",
@@ -83,10 +88,10 @@ void check_kv(const std::string& said_by, const std::string& kv) {
 }
 
 void check_kv_of_windows() {
-    const char *const own = std::getenv("WINNOW_KV_SWA"), *const kv = std::getenv("WINNOW_KV");
-    if (!own || !own[0]) return;
-    const std::string said = std::string("WINNOW_KV_SWA=") + own + ": ";
-    if (!kv || !kv[0]) throw std::runtime_error(said + "expected with WINNOW_KV, which is not set");
+    const std::string own = variable("WINNOW_KV_SWA");
+    if (own.empty()) return;
+    const std::string said = "WINNOW_KV_SWA=" + own + ": ";
+    if (variable("WINNOW_KV").empty()) throw std::runtime_error(said + "expected with WINNOW_KV, which is not set");
     try {
         Backend("reference").check(own);
     } catch (const std::runtime_error& error) {

@@ -6,6 +6,9 @@
 
 namespace winnow::tools {
 
+// The value of a variable; "" where it is not set.
+std::string variable(const char* name);
+
 // All that a program of Winnow's reads.
 const std::vector<std::string>& known_variables();
 

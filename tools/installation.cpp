@@ -1,11 +1,11 @@
 // Folders from this program on, as CMake installs them.
 #include "installation.hpp"
 
-#include <cstdlib>
 #include <ostream>
 #include <sstream>
 #include <stdexcept>
 
+#include "environment_check.hpp"
 #include "winnow_loader.h"
 
 namespace winnow::tools {
@@ -42,9 +42,8 @@ std::vector<fs::path> plugin_folders() {
 }
 
 fs::path find_plugin() {
-    const char* const named = std::getenv("WINNOW_PATH");
     std::vector<fs::path> folders;
-    std::istringstream list(named ? named : "");
+    std::istringstream list(variable("WINNOW_PATH"));
     for (std::string folder; std::getline(list, folder, ':');)
         if (!folder.empty()) folders.emplace_back(folder);
     for (const fs::path& folder : plugin_folders()) folders.push_back(folder);
@@ -57,9 +56,9 @@ fs::path find_plugin() {
 }
 
 fs::path chosen_plugin() {
-    const char* const named = std::getenv("GGML_BACKEND_PATH");
-    if (!named || !named[0]) return find_plugin();
-    const std::string said = std::string("GGML_BACKEND_PATH=") + named;
+    const std::string named = variable("GGML_BACKEND_PATH");
+    if (named.empty()) return find_plugin();
+    const std::string said = "GGML_BACKEND_PATH=" + named;
     if (fs::path(named).filename() != plugin_name)
         throw std::runtime_error(said +
                                  " names another plugin, and llama.cpp loads one in this way: expected it unset");

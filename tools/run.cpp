@@ -29,11 +29,6 @@ namespace {
 constexpr int cannot_start = 126, not_there = 127;
 constexpr std::chrono::seconds longest_help{10};
 
-std::string variable(const char* name) {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
-}
-
 // What makes caches virtual. Throws std::runtime_error where it is neither a configuration nor rules of such.
 std::string checked_kv(const RunOptions& options) {
     const bool is_set = std::getenv("WINNOW_KV") != nullptr;

@@ -76,8 +76,7 @@ std::string how_to_get_a_device() {
     return "install an OpenCL driver: the one of the GPU's vendor, or for the processor `apt install pocl-opencl-icd`; "
            "without root `pip install winnowkv_pocl-<...>.whl` (glibc 2.36 or newer; ci/driver_wheel makes it) or `pip "
            "install intel-opencl-rt intel-cmplr-lib-rt`, which the command `winnow` and Python find, and other "
-           "programs "
-           "by WINNOW_DRIVER=<path of the driver's library>";
+           "programs by WINNOW_DRIVER=<path of the driver's library>";
 }
 
 } // namespace winnow::opencl
