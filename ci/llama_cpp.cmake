@@ -47,6 +47,9 @@ function(winnow_build_sooner)
             target_precompile_headers(${target} PRIVATE <nlohmann/json.hpp> ${headers})
         endif()
     endforeach()
+    if(NOT WINNOW_SOURCES_AT_ONCE)
+        return()
+    endif()
     # Models have a source each; what is beside them is not to be seen with the libraries' inside.
     winnow_at_once(mtmd "^[^/]+$")
     winnow_at_once(llama "^[^/]+$|models/gemma") # of which two have the same function in some releases

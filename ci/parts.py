@@ -302,10 +302,18 @@ def built_llama_cpp(kind, targets, release, options, source=None):
         missing = [target for target in targets if source or not (folder / f".done-{target}").exists()]
         if missing:
             say(f"building llama.cpp of {release}: {', '.join(missing)} (minutes, the first time)")
-            run(["cmake", "-S", tree, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *LLAMA_CPP_OPTIONS,
-                 *options],
-                log=CACHE / "logs" / f"{folder.name}-configure.log")
-            run(["cmake", "--build", folder, "--target", *missing], log=CACHE / "logs" / f"{folder.name}-build.log")
+
+            def build(at_once):
+                run(["cmake", "-S", tree, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *LLAMA_CPP_OPTIONS,
+                     *options, f"-DWINNOW_SOURCES_AT_ONCE={at_once}"],
+                    log=CACHE / "logs" / f"{folder.name}-configure.log")
+                run(["cmake", "--build", folder, "--target", *missing], log=CACHE / "logs" / f"{folder.name}-build.log")
+
+            try:
+                build("ON")
+            except Failure:  # two sources of a library may have something of the same name
+                say(f"llama.cpp of {release} does not compile many sources at a time; now each alone")
+                build("OFF")
             for target in missing:
                 (folder / f".done-{target}").touch()
     return folder
