@@ -93,6 +93,25 @@ def check_order(host, options):
     expect("before report()" in lines[0] and "before the first" in lines[1], f"other messages: {lines}")
 
 
+def check_log(host, options):
+    """A callback that the user has set hears llama.cpp and ggml after enable(), too."""
+    lines, _, _ = run(host, options, """
+import ctypes
+heard = []
+hear = llama_cpp.llama_log_callback(lambda level, text, user_data: heard.append((text, user_data)))
+llama_cpp.llama_log_set(hear, ctypes.c_void_p(7))
+enable()
+heard.clear()
+library = llama_cpp.llama_cpp._lib  # libllama, and with it ggml
+library.ggml_backend_load(b"/nonesuch.so")
+print("ggml", sum(b"nonesuch" in text and user_data == 7 for text, user_data in heard))
+llama_cpp.llama_model_load_from_file(b"/nonesuch.gguf", llama_cpp.llama_model_default_params())
+print("llama", sum(b"nonesuch.gguf" in text and user_data == 7 for text, user_data in heard))
+""")
+    for line in lines:
+        expect(int(line.split()[1]) > 0, f"the user's callback hears nothing: {lines}")
+
+
 def test():
     parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--python", type=Path, required=True, help="a Python that can import llama-cpp-python")
@@ -103,6 +122,7 @@ def test():
     check_texts(host, options)
     check_refusals(host, options)
     check_order(host, options)
+    check_log(host, options)
 
 
 llama_cpp.main(test)

@@ -41,9 +41,10 @@ def enable(kv: str = "winnow", device: str | None = None) -> dict[str, Any]:
     Returns the arguments by which a Llama takes Winnow, {"n_gpu_layers": -1, "flash_attn": True}: without them
     llama-cpp-python gives a model no device and turns flash attention off. Models themselves stay where they were.
 
-    Called again with the same arguments it returns the same. Raises Error with the plugin's message where it refuses
-    the configuration, the device or this version of ggml, FileNotFoundError without a plugin, RuntimeError after a
-    Llama was made, which runs without Winnow, and where other arguments were given before.
+    Called again with the same arguments it returns the same. A callback of llama_log_set stays; llama-cpp-python before
+    0.3.17 needs it set again, because ggml does not tell it there. Raises Error with the plugin's message where it
+    refuses the configuration, the device or this version of ggml, FileNotFoundError without a plugin, RuntimeError
+    after a Llama was made, which runs without Winnow, and where other arguments were given before.
     """
     global _plugin
     if _plugin is None:
@@ -125,7 +126,8 @@ def _load(device: str | None) -> _Plugin:
 
 @contextlib.contextmanager
 def _log(ggml: ctypes.CDLL, llama_cpp: Any) -> Iterator[list[str]]:
-    """Gathers what is logged as a warning or an error; the callback of llama-cpp-python is there again afterwards."""
+    """Gathers what is logged as a warning or an error. Afterwards the callback before is there again, or that of
+    llama-cpp-python where ggml does not tell (no ggml_log_get)."""
     lines: list[str] = []
 
     @_LOG_CALLBACK
@@ -133,8 +135,13 @@ def _log(ggml: ctypes.CDLL, llama_cpp: Any) -> Iterator[list[str]]:
         if level in _COMPLAINTS and text.strip():
             lines.append(text.decode(errors="replace").strip())
 
+    before, user_data = _LOG_CALLBACK(), ctypes.c_void_p()
+    if hasattr(ggml, "ggml_log_get"):
+        ggml.ggml_log_get(ctypes.byref(before), ctypes.byref(user_data))
+    else:
+        before = llama_cpp._logger.llama_log_callback
     ggml.ggml_log_set(gather, None)
     try:
         yield lines
     finally:
-        llama_cpp.llama_log_set(llama_cpp._logger.llama_log_callback, ctypes.c_void_p(0))
+        ggml.ggml_log_set(before, user_data)
