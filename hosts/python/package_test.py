@@ -6,6 +6,7 @@ and a command that becomes the program.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,22 @@ class Package(unittest.TestCase):
         self.assertEqual(out, "[]\n")
         self.assertIn("RuntimeWarning: no OpenCL driver offers a device", err)
         self.assertIn("pip install winnowkv_pocl-", err)
+
+    def test_a_driver_that_fails_hides_no_device(self):
+        devices = "import winnowkv; print([device.platform for device in winnowkv.devices()])"
+        expected, _ = python(devices)
+        self.assertEqual(python(devices, WINNOW_DRIVER="/nonesuch.so"), (expected, ""))  # the system's are enough
+        opened, _ = python(f"{devices}; print(open('/proc/self/maps').read())")
+        pocl = re.search(r"/\S*/libpocl\.so\S*", opened)
+        if not pocl:
+            self.skipTest("there is no PoCL that WINNOW_DRIVER could name")
+        with tempfile.TemporaryDirectory() as folder:
+            out, err = python(devices, OCL_ICD_VENDORS=folder, WINNOW_DRIVER=f"/nonesuch.so:{pocl[0]}")
+            self.assertEqual(out, "['Portable Computing Language']\n")
+            self.assertEqual(err.count("RuntimeWarning"), 1, err)
+            self.assertIn('RuntimeWarning: "/nonesuch.so" (of WINNOW_DRIVER) cannot be opened', err)
+            _, err = python(devices, status=1, OCL_ICD_VENDORS=folder, WINNOW_DRIVER="/nonesuch.so")
+        self.assertIn('winnowkv.cache.Error: no driver of the system offers a device; "/nonesuch.so"', err)
 
     def test_files_are_found_or_named(self):
         out, _ = python("import winnowkv; print(winnowkv.get_library_path('reference'))")

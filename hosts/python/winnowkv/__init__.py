@@ -40,15 +40,22 @@ class Device(NamedTuple):
 def devices() -> list[Device]:
     """The devices that Winnow can compute on, in the order in which their numbers name them.
 
-    Where there is none, the list is empty, and a RuntimeWarning says what to install. Loads the OpenCL drivers into
-    this process. Raises FileNotFoundError without a backend, winnowkv.Error where a driver fails."""
+    Where there is none, the list is empty, and a RuntimeWarning says what to install; one also says which driver of
+    WINNOW_DRIVER failed beside another that has devices. Loads the OpenCL drivers into this process. Raises
+    FileNotFoundError without a backend, winnowkv.Error where drivers fail and none has a device."""
+    import os
     import warnings
 
+    from winnowkv import _driver
     from winnowkv.cache import Library
 
-    infos = Library(get_library_path()).device_infos()
+    library = Library(get_library_path())
+    infos = library.device_infos()
     if not infos:
         warnings.warn(NO_DEVICE, RuntimeWarning, stacklevel=2)
+    elif os.pathsep in os.environ.get(_driver.VARIABLE, ""):
+        for line in library.warnings("0"):
+            warnings.warn(line, RuntimeWarning, stacklevel=2)
 
     def text(value: bytes) -> str:
         return value.decode(errors="replace")
