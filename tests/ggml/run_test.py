@@ -16,9 +16,15 @@ from llama_cpp import expect
 TOKENS = 16
 
 
+def cache_folder(host):
+    """Where `winnow run` keeps what doctor says of it: the user's own keeps what the user ran."""
+    return host.report_path.parent / "cache"
+
+
 def settings(host, environment=None):
     """The environment of a user who has set no variable for the plugin, but the device of the test."""
-    kept = host.settings(winnow=False) | host.drivers | {"WINNOW_PATH": str(host.plugin.parent)}
+    kept = host.settings(winnow=False) | host.drivers | {"WINNOW_PATH": str(host.plugin.parent),
+                                                         "XDG_CACHE_HOME": str(cache_folder(host))}
     kept.pop("LD_PRELOAD", None)
     return kept | (environment or {})
 
@@ -33,6 +39,8 @@ def run(host, options, program, *arguments, of_run=(), status=0, environment=Non
     expect(done.returncode == status, f"{command}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
     said = re.findall(r"^winnow: ((?:not )?called.*(?:\n.*)?)$", done.stderr, re.M)
     expect(len(said) == 1, f"winnow did not say one thing at the end: {done.stderr[-3000:]}")
+    kept = json.loads((cache_folder(host) / "winnow" / "last_run.json").read_text())
+    expect(said[0].startswith(kept["line"]), f"winnow said {said[0]}, and keeps {kept}")
     print(f"{program}: {said[0].strip()}")
     return done.stdout, said[0], json.loads(path.read_text()) if path.exists() else None
 
