@@ -111,12 +111,7 @@ bool can_lend_threads() {
 #endif
 }
 
-Backend::Backend(const Options& options) {
-    char message[1024] = "";
-    if (winnow_library_open(options.backend.empty() ? nullptr : options.backend.c_str(), nullptr, &library_, message,
-                            sizeof message) != WINNOW_OK) {
-        throw std::runtime_error(message);
-    }
+Backend::Backend(const Options& options) : opened_(options.backend) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
     desc.device = options.device.empty() ? nullptr : options.device.c_str();
@@ -125,17 +120,9 @@ Backend::Backend(const Options& options) {
     desc.log_user_data = this;
     desc.log_level = WINNOW_LOG_INFO;
     if (options.host_threads) lend_threads(options, desc);
-    if (library_.api->context_create(&desc, &context_, message, sizeof message) != WINNOW_OK) {
-        winnow_library_close(&library_);
-        throw std::runtime_error(message);
-    }
+    context_ = opened_.make_context(desc);
     info_.struct_size = sizeof info_;
-    library_.api->context_info(context_, &info_);
-}
-
-Backend::~Backend() {
-    library_.api->context_destroy(context_);
-    winnow_library_close(&library_);
+    api().context_info(context(), &info_);
 }
 
 void Backend::log(void* backend, int32_t level, const char* text) {
@@ -151,39 +138,38 @@ std::vector<std::string> Backend::messages() const {
 }
 
 void Backend::check(int32_t status) {
-    if (status != WINNOW_OK) throw std::runtime_error(library_.api->context_message(context_));
+    if (status != WINNOW_OK) throw std::runtime_error(api().context_message(context()));
 }
 
 std::string Backend::variant(const winnow_sdpa_desc& desc) {
     char message[512] = "";
-    if (library_.api->supports_sdpa(context_, &desc, message, sizeof message) != WINNOW_OK)
-        throw std::runtime_error(message);
+    if (api().supports_sdpa(context(), &desc, message, sizeof message) != WINNOW_OK) throw std::runtime_error(message);
     return message;
 }
 
 void Backend::run(const winnow_sdpa_desc& desc) {
-    check(library_.api->sdpa(context_, &desc, nullptr));
-    check(library_.api->finish(context_));
+    check(api().sdpa(context(), &desc, nullptr));
+    check(api().finish(context()));
 }
 
 void Backend::run(const winnow_kv_append_desc& desc) {
-    check(library_.api->kv_append(context_, &desc, nullptr));
-    check(library_.api->finish(context_));
+    check(api().kv_append(context(), &desc, nullptr));
+    check(api().finish(context()));
 }
 
 void Backend::run(const winnow_kv_requantize_desc& desc) {
-    check(library_.api->kv_requantize(context_, &desc, nullptr));
-    check(library_.api->finish(context_));
+    check(api().kv_requantize(context(), &desc, nullptr));
+    check(api().finish(context()));
 }
 
 void Backend::run(const winnow_kv_dequantize_desc& desc) {
     enqueue(desc);
-    check(library_.api->finish(context_));
+    check(api().finish(context()));
 }
 
 winnow_cache* Backend::make_cache(const winnow_cache_desc& desc) {
     winnow_cache* cache = nullptr;
-    check(library_.api->cache_create(context_, &desc, &cache));
+    check(api().cache_create(context(), &desc, &cache));
     return cache;
 }
 
@@ -191,57 +177,55 @@ winnow_cache_stats Backend::estimate(const winnow_cache_desc& desc, int64_t toke
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
     char message[512] = "";
-    if (library_.api->cache_estimate(context_, &desc, tokens, &stats, message, sizeof message) != WINNOW_OK)
+    if (api().cache_estimate(context(), &desc, tokens, &stats, message, sizeof message) != WINNOW_OK)
         throw std::runtime_error(message);
     return stats;
 }
 
-void Backend::destroy(winnow_cache* cache) { library_.api->cache_destroy(cache); }
+void Backend::destroy(winnow_cache* cache) { api().cache_destroy(cache); }
 
 void Backend::run(winnow_cache* cache, const winnow_cache_step_desc& desc) {
-    check(library_.api->cache_step(cache, &desc, nullptr));
-    check(library_.api->finish(context_));
+    check(api().cache_step(cache, &desc, nullptr));
+    check(api().finish(context()));
 }
 
 void Backend::copy(winnow_cache* cache, int64_t from, int64_t to) {
-    check(library_.api->cache_copy(cache, from, to));
-    check(library_.api->finish(context_));
+    check(api().cache_copy(cache, from, to));
+    check(api().finish(context()));
 }
 
 void Backend::remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
-    check(library_.api->cache_remove(cache, sequence, begin, end));
-    check(library_.api->finish(context_));
+    check(api().cache_remove(cache, sequence, begin, end));
+    check(api().finish(context()));
 }
 
 void Backend::shift(winnow_cache* cache, int64_t sequence, int64_t delta) {
-    check(library_.api->cache_shift(cache, sequence, 0, -1, delta));
-    check(library_.api->finish(context_));
+    check(api().cache_shift(cache, sequence, 0, -1, delta));
+    check(api().finish(context()));
 }
 
 winnow_cache_stats Backend::stats(winnow_cache* cache) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    check(library_.api->cache_stats(cache, &stats));
+    check(api().cache_stats(cache, &stats));
     return stats;
 }
 
 void Backend::run(const winnow_hadamard_desc& desc) {
-    check(library_.api->hadamard(context_, &desc, nullptr));
-    check(library_.api->finish(context_));
+    check(api().hadamard(context(), &desc, nullptr));
+    check(api().finish(context()));
 }
 
 bool Backend::can(const winnow_kv_dequantize_desc& desc) {
-    return library_.api->supports_kv_dequantize(context_, &desc, nullptr, 0) == WINNOW_OK;
+    return api().supports_kv_dequantize(context(), &desc, nullptr, 0) == WINNOW_OK;
 }
 
-void Backend::enqueue(const winnow_kv_dequantize_desc& desc) {
-    check(library_.api->kv_dequantize(context_, &desc, nullptr));
-}
+void Backend::enqueue(const winnow_kv_dequantize_desc& desc) { check(api().kv_dequantize(context(), &desc, nullptr)); }
 
 uint64_t Backend::row_bytes(uint32_t type, int64_t elements) {
     uint64_t bytes = 0;
     char message[256] = "";
-    if (library_.api->row_bytes(type, elements, &bytes, message, sizeof message) != WINNOW_OK)
+    if (api().row_bytes(type, elements, &bytes, message, sizeof message) != WINNOW_OK)
         throw std::runtime_error(message);
     return bytes;
 }
@@ -267,7 +251,7 @@ void Memory::import() {
     desc.kind = WINNOW_BUFFER_IMPORT_HOST;
     desc.size = size_;
     desc.host_data = data_;
-    const int32_t status = backend_.library_.api->buffer_create(backend_.context_, &desc, &buffer_);
+    const int32_t status = backend_.api().buffer_create(backend_.context(), &desc, &buffer_);
     if (status != WINNOW_OK) std::free(data_);
     backend_.check(status);
 }
@@ -294,7 +278,7 @@ void Memory::fill_packed(int64_t rows, int64_t elements_of_a_row) {
 }
 
 Memory::~Memory() {
-    backend_.library_.api->buffer_destroy(buffer_);
+    backend_.api().buffer_destroy(buffer_);
     std::free(data_);
 }
 

@@ -11,8 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "open_backend.hpp"
 #include "types.hpp"
-#include "winnow_loader.h"
 
 namespace winnow::bench {
 
@@ -21,7 +21,7 @@ struct Formats {
 };
 
 struct Options {
-    std::string backend;  // a name or path for winnow_library_open
+    std::string backend;  // a name or path, as winnow_library_open takes it
     std::string device;   // winnow_context_desc.device
     std::string variants; // winnow_context_desc.variants
     std::string filter;   // of the benchmarks' names
@@ -47,12 +47,11 @@ void on_threads(uint32_t threads, const std::function<void(uint32_t)>& task);
 class Backend {
 public:
     explicit Backend(const Options& options);
-    ~Backend();
-    Backend(const Backend&) = delete;
+    Backend(const Backend&) = delete; // its log has its address
     Backend& operator=(const Backend&) = delete;
 
     const winnow_device_info& info() const { return info_; }
-    const char* version() const { return library_.api->backend_version; }
+    const char* version() const { return api().backend_version; }
     // What it has logged so far, but for debugging; warnings went to stderr, too.
     std::vector<std::string> messages() const;
     std::string variant(const winnow_sdpa_desc& desc);
@@ -80,11 +79,14 @@ private:
 
     static void log(void* backend, int32_t level, const char* text);
 
-    winnow_library library_{};
-    winnow_context* context_ = nullptr;
+    const winnow_api& api() const { return opened_.api(); }
+    winnow_context* context() const { return context_.get(); }
+
+    tools::OpenBackend opened_;
     winnow_device_info info_{};
     mutable std::mutex messages_mutex_; // a backend logs from any thread
     std::vector<std::string> messages_;
+    tools::OwnedContext context_; // the last: it logs
 };
 
 // Host memory on pages of its own, filled with small random numbers of a type, and imported as a buffer. Packed rows

@@ -53,18 +53,14 @@ void add_warning(void* warnings, int32_t, const char* text) {
 
 class Attention {
 public:
-    Attention(const winnow_api& api, const std::string& device, std::vector<std::string>& warnings)
-        : api_(api), context_(nullptr, api.context_destroy), cache_(nullptr, api.cache_destroy) {
+    Attention(const OpenBackend& backend, const std::string& device, std::vector<std::string>& warnings)
+        : api_(backend.api()), cache_(nullptr, api_.cache_destroy) {
         winnow_context_desc desc{};
         desc.struct_size = sizeof desc;
         desc.device = device.c_str();
         desc.log = add_warning;
         desc.log_user_data = &warnings;
-        winnow_context* context = nullptr;
-        char message[4096] = "";
-        const int32_t status = api.context_create(&desc, &context, message, sizeof message);
-        if (status != WINNOW_OK) throw std::runtime_error(std::string(api.status_name(status)) + ": " + message);
-        context_.reset(context);
+        context_ = backend.make_context(desc);
         winnow_cache_desc shape{};
         shape.struct_size = sizeof shape;
         shape.config = config;
@@ -74,7 +70,7 @@ public:
         shape.head_size = head_size;
         shape.context = context_tokens;
         winnow_cache* cache = nullptr;
-        expect(api.cache_create(context, &shape, &cache));
+        expect(api_.cache_create(context_.get(), &shape, &cache));
         cache_.reset(cache);
     }
 
@@ -102,15 +98,15 @@ private:
     }
 
     const winnow_api& api_;
-    std::unique_ptr<winnow_context, int32_t (*)(winnow_context*)> context_;
+    OwnedContext context_;
     std::unique_ptr<winnow_cache, int32_t (*)(winnow_cache*)> cache_;
 };
 
 } // namespace
 
-AttentionRun run_attention(const winnow_api& api, const std::string& device) {
+AttentionRun run_attention(const OpenBackend& backend, const std::string& device) {
     AttentionRun run;
-    Attention attention(api, device, run.warnings);
+    Attention attention(backend, device, run.warnings);
     Numbers numbers;
     for (int64_t token = 0; token <= decoded; ++token) {
         const std::vector<float> out = attention.step(numbers, token == 0 ? prompt : 1);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "winnow.h"
+#include "open_backend.hpp"
 
 namespace winnow::tools {
 
@@ -15,7 +15,7 @@ struct AttentionRun {
 
 // A prompt and some tokens after it, the same ones every time, through a packed cache. Throws std::runtime_error with
 // the backend's message.
-AttentionRun run_attention(const winnow_api& api, const std::string& device);
+AttentionRun run_attention(const OpenBackend& backend, const std::string& device);
 
 // The largest difference of two outputs; infinite where one has another size, or something that is no number.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b);

@@ -25,7 +25,7 @@
 #include "installation.hpp"
 #include "last_run.hpp"
 #include "number_variables.hpp"
-#include "winnow_loader.h"
+#include "open_backend.hpp"
 
 namespace winnow::tools {
 
@@ -116,23 +116,6 @@ Check folder_check(const std::string& what, const fs::path& folder, bool holds_c
     return {"warn", what + ": " + folder.string() + " cannot be written: " + trouble, cure};
 }
 
-// A backend while it is open.
-class OpenBackend {
-public:
-    explicit OpenBackend(const char* name) {
-        char message[4096] = "";
-        if (winnow_library_open(name, nullptr, &library_, message, sizeof message) != WINNOW_OK)
-            throw std::runtime_error(message);
-    }
-    ~OpenBackend() { winnow_library_close(&library_); }
-    OpenBackend(const OpenBackend&) = delete;
-    OpenBackend& operator=(const OpenBackend&) = delete;
-    const winnow_api& api() const { return *library_.api; }
-
-private:
-    winnow_library library_{};
-};
-
 std::string name_of(const ordered_json& device) {
     std::string name = "device ";
     name.append(device["device"].get<std::string>()).append(", ").append(device.value("name", ""));
@@ -143,7 +126,7 @@ void check_attention(Checks& checks, const OpenBackend& opencl, const std::vecto
                      const ordered_json& device) {
     const std::string name = name_of(device) + ": ";
     try {
-        const AttentionRun run = run_attention(opencl.api(), device["device"].get<std::string>());
+        const AttentionRun run = run_attention(opencl, device["device"].get<std::string>());
         const double difference = largest_difference(run.out, expected);
         char text[64];
         std::snprintf(text, sizeof text, "%.1g", difference);
@@ -171,7 +154,7 @@ std::unique_ptr<OpenBackend> open_backend(Checks& checks, const char* name) {
 // Devices, and attention on each. Returns whether one of the devices is PoCL's.
 bool check_devices(Checks& checks, const OpenBackend& opencl, const OpenBackend& reference) {
     ordered_json found;
-    add_backend("opencl", {}, found);
+    add_backend(opencl, {}, found);
     checks.add(
         {"ok", "backend opencl " + found["version"].get<std::string>() + ": " + found["path"].get<std::string>(), ""});
     if (found["devices"].empty()) {
@@ -181,7 +164,7 @@ bool check_devices(Checks& checks, const OpenBackend& opencl, const OpenBackend&
     }
     std::vector<float> expected;
     attempt(checks, "backend reference: attention fails: ", install_again,
-            [&] { expected = run_attention(reference.api(), "").out; });
+            [&] { expected = run_attention(reference, "").out; });
     bool has_pocl = false;
     for (const ordered_json& device : found["devices"]) {
         if (!expected.empty()) check_attention(checks, opencl, expected, device);
@@ -190,13 +173,13 @@ bool check_devices(Checks& checks, const OpenBackend& opencl, const OpenBackend&
     return has_pocl;
 }
 
-void check_chosen_device(Checks& checks) {
+void check_chosen_device(Checks& checks, const OpenBackend& opencl) {
     const std::string named = variable("WINNOW_DEVICE");
     if (named.empty()) return;
     InfoOptions options;
     options.device = named;
     ordered_json backend;
-    add_backend("opencl", options, backend);
+    add_backend(opencl, options, backend);
     const ordered_json& device = backend["devices"].front();
     if (device.contains("error"))
         checks.add({"FAIL", "WINNOW_DEVICE=" + named + ": " + device["error"].get<std::string>(),
@@ -251,7 +234,7 @@ void check_variables(Checks& checks) {
         {"WINNOW_PRESSURE", ggml::kv_pressure, list_of_variables},
         {"WINNOW_DECODE_FROM", ggml::decode_from, list_of_variables},
         {"WINNOW_REPORT_EVERY", ggml::report_interval, list_of_variables},
-        {"WINNOW_BACKEND", [] { const OpenBackend named(nullptr); }, "unset the variable, or name opencl or reference"},
+        {"WINNOW_BACKEND", [] { const OpenBackend named(""); }, "unset the variable, or name opencl or reference"},
         {"GGML_BACKEND_PATH", chosen_plugin, "unset the variable: winnow run sets it itself"}};
     for (const auto& each : variables) {
         const std::string value = variable(each.name);
@@ -289,7 +272,7 @@ int run_doctor(bool json, std::ostream& out) {
         attempt(checks, "devices: ", install_driver, [&] {
             if (check_devices(checks, *opencl, *reference)) checks.add(of_pocl);
         });
-        attempt(checks, "WINNOW_DEVICE: ", install_driver, [&] { check_chosen_device(checks); });
+        attempt(checks, "WINNOW_DEVICE: ", install_driver, [&] { check_chosen_device(checks, *opencl); });
     }
     checks.add(folder_check(
         "kernel cache", cache_folder(), false,

@@ -1,13 +1,12 @@
 // Gathers everything into one JSON value, and prints that or a page of text made from it.
 #include "info.hpp"
 
-#include <memory>
 #include <ostream>
+#include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
 #include "probe_shapes.hpp"
-#include "winnow_loader.h"
 
 namespace winnow::tools {
 namespace {
@@ -55,7 +54,8 @@ ordered_json describe(const winnow_device_info& info) {
 void note(void* notes, int32_t, const char* text) { static_cast<ordered_json*>(notes)->push_back(text); }
 
 // Opens the device and adds what only a context can tell.
-bool add_context(const winnow_api& api, const std::string& device, const InfoOptions& options, ordered_json& entry) {
+bool add_context(const OpenBackend& backend, const std::string& device, const InfoOptions& options,
+                 ordered_json& entry) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
     desc.device = device.c_str();
@@ -64,20 +64,19 @@ bool add_context(const winnow_api& api, const std::string& device, const InfoOpt
     desc.log = note;
     desc.log_user_data = &notes;
     desc.log_level = WINNOW_LOG_INFO;
-    winnow_context* raw = nullptr;
-    char message[4096] = "";
-    const int32_t status = api.context_create(&desc, &raw, message, sizeof message);
-    if (status != WINNOW_OK) {
-        entry["error"] = std::string(api.status_name(status)) + ": " + message;
+    OwnedContext context;
+    try {
+        context = backend.make_context(desc);
+    } catch (const std::runtime_error& error) {
+        entry["error"] = error.what();
         return false;
     }
-    const std::unique_ptr<winnow_context, int32_t (*)(winnow_context*)> context(raw, api.context_destroy);
     winnow_device_info info{};
     info.struct_size = sizeof info;
-    if (api.context_info(raw, &info) == WINNOW_OK) entry.update(describe(info));
+    if (backend.api().context_info(context.get(), &info) == WINNOW_OK) entry.update(describe(info));
     entry["notes"] = notes;
     entry["variants"] = ordered_json::array();
-    for (const VariantAnswer& answer : ask_variants(api, raw)) {
+    for (const VariantAnswer& answer : ask_variants(backend.api(), context.get())) {
         ordered_json row{{"operation", answer.operation}, {"shape", answer.shape}};
         row[answer.status == WINNOW_OK ? "variant" : "refused"] = answer.text;
         entry["variants"].push_back(std::move(row));
@@ -85,14 +84,15 @@ bool add_context(const winnow_api& api, const std::string& device, const InfoOpt
     return true;
 }
 
-bool add_devices(const winnow_api& api, const InfoOptions& options, ordered_json& backend) {
+bool add_devices(const OpenBackend& opened, const InfoOptions& options, ordered_json& backend) {
     backend["devices"] = ordered_json::array();
     if (!options.device.empty()) {
         ordered_json entry{{"device", options.device}};
-        const bool is_fine = add_context(api, options.device, options, entry);
+        const bool is_fine = add_context(opened, options.device, options, entry);
         backend["devices"].push_back(std::move(entry));
         return is_fine;
     }
+    const winnow_api& api = opened.api();
     char message[4096] = "";
     uint32_t count = 0;
     if (const int32_t status = api.device_count(&count, message, sizeof message); status != WINNOW_OK) {
@@ -105,7 +105,7 @@ bool add_devices(const winnow_api& api, const InfoOptions& options, ordered_json
         winnow_device_info info{};
         info.struct_size = sizeof info;
         if (api.device_info(index, &info, message, sizeof message) == WINNOW_OK) entry.update(describe(info));
-        is_fine = add_context(api, std::to_string(index), options, entry) && is_fine;
+        is_fine = add_context(opened, std::to_string(index), options, entry) && is_fine;
         backend["devices"].push_back(std::move(entry));
     }
     return is_fine;
@@ -159,24 +159,14 @@ void print(const ordered_json& backends, std::ostream& out) {
 
 } // namespace
 
-bool add_backend(const std::string& name, const InfoOptions& options, ordered_json& backend) {
-    backend["backend"] = name;
-    const winnow_host_info host{sizeof(winnow_host_info), WINNOW_API_VERSION, WINNOW_API_VERSION, 0, "winnow info"};
-    winnow_library library{};
-    char message[4096] = "";
-    if (winnow_library_open(name.c_str(), &host, &library, message, sizeof message) != WINNOW_OK) {
-        backend["error"] = message;
-        return false;
-    }
-    const winnow_api& api = *library.api;
+bool add_backend(const OpenBackend& opened, const InfoOptions& options, ordered_json& backend) {
+    const winnow_api& api = opened.api();
     backend["backend"] = api.backend_name;
     backend["version"] = api.backend_version;
     backend["abi"] =
         std::to_string(WINNOW_VERSION_MAJOR(api.version)) + "." + std::to_string(WINNOW_VERSION_MINOR(api.version));
-    backend["path"] = library.path;
-    const bool is_fine = add_devices(api, options, backend);
-    winnow_library_close(&library);
-    return is_fine;
+    backend["path"] = opened.path();
+    return add_devices(opened, options, backend);
 }
 
 int run_info(const InfoOptions& options, std::ostream& out, std::ostream& err) {
@@ -187,8 +177,13 @@ int run_info(const InfoOptions& options, std::ostream& out, std::ostream& err) {
     bool is_fine = true;
     bool any_loaded = false;
     for (const std::string& name : names) {
-        ordered_json backend;
-        const bool was_fine = add_backend(name, options, backend);
+        ordered_json backend{{"backend", name}};
+        bool was_fine = false;
+        try {
+            was_fine = add_backend(OpenBackend(name), options, backend);
+        } catch (const std::runtime_error& error) {
+            backend["error"] = error.what();
+        }
         const bool was_loaded = backend.contains("path");
         any_loaded = any_loaded || was_loaded;
         // What nobody asked for by name may be missing.

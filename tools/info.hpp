@@ -7,6 +7,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "open_backend.hpp"
+
 namespace winnow::tools {
 
 struct InfoOptions {
@@ -16,9 +18,9 @@ struct InfoOptions {
     bool json = false;
 };
 
-// What there is of a backend: its `path` and `version` where it could be loaded, its `devices`, `error`. Returns
-// whether it and its devices can be used.
-bool add_backend(const std::string& name, const InfoOptions& options, nlohmann::ordered_json& backend);
+// What there is of a backend: its `path` and `version`, its `devices`, `error`. Returns whether its devices can be
+// used.
+bool add_backend(const OpenBackend& opened, const InfoOptions& options, nlohmann::ordered_json& backend);
 
 // Returns the exit status: 0, or 1 if a backend or device that was asked for cannot be used.
 int run_info(const InfoOptions& options, std::ostream& out, std::ostream& err);

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "environment_check.hpp"
-#include "winnow_loader.h"
+#include "open_backend.hpp"
 
 namespace winnow::tools {
 
@@ -18,12 +18,7 @@ constexpr const char* plugin_name = "libwinnow_ggml.so";
 
 // The backend that WINNOW_BACKEND or the default names, as its loader finds it.
 fs::path library() {
-    winnow_library found{};
-    char message[4096] = "";
-    if (winnow_library_open(nullptr, nullptr, &found, message, sizeof message) != WINNOW_OK)
-        throw std::runtime_error(message);
-    fs::path path = found.path;
-    winnow_library_close(&found);
+    const fs::path path = OpenBackend("").path();
     return fs::exists(path) ? fs::canonical(path) : path; // a bare name where the system has found it
 }
 

@@ -24,15 +24,8 @@ std::vector<float> numbers(size_t count, uint64_t seed) {
     return values;
 }
 
-Session::Session(const std::string& backend) {
-    char message[1024];
-    if (winnow_library_open(backend.c_str(), nullptr, &library_, message, sizeof message) != WINNOW_OK)
-        throw std::runtime_error(message);
-}
-
 Session::~Session() {
     if (context_ != nullptr) api().context_destroy(context_);
-    winnow_library_close(&library_);
 }
 
 int32_t Session::create(bool with_host_threads) {

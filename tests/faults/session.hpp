@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "open_backend.hpp"
 #include "winnow.h"
-#include "winnow_loader.h"
 
 namespace winnow::faults {
 
@@ -24,12 +24,12 @@ std::vector<float> numbers(size_t count, uint64_t seed);
 
 class Session {
 public:
-    explicit Session(const std::string& backend); // throws std::runtime_error where it cannot be loaded
+    explicit Session(const std::string& backend) : opened_(backend) {} // throws what OpenBackend throws
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
-    const winnow_api& api() const { return *library_.api; }
+    const winnow_api& api() const { return opened_.api(); }
     // The context, NULL where there is none. A failure leaves its text in message().
     winnow_context* context() const { return context_; }
     // with_host_threads: threads of this program's carry the work, where a device lets them.
@@ -40,7 +40,7 @@ public:
     bool is_timed = false;           // contexts tell of their launches
 
 private:
-    winnow_library library_{};
+    tools::OpenBackend opened_;
     winnow_context* context_ = nullptr;
     std::string creation_message_;
 };

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "open_backend.hpp"
 #include "types.hpp"
-#include "winnow_loader.h"
 
 namespace {
 
@@ -24,27 +24,19 @@ using winnow::bench::is_packed;
 using winnow::bench::type_size;
 
 struct Backend {
-    Backend(const std::string& path, const std::string& variants) {
-        char message[1024] = "";
+    Backend(const std::string& path, const std::string& variants) : opened(path) {
         winnow_context_desc desc{};
         desc.struct_size = sizeof desc;
-        desc.variants = variants.empty() ? nullptr : variants.c_str();
-        if (winnow_library_open(path.c_str(), nullptr, &library, message, sizeof message) != WINNOW_OK ||
-            library.api->context_create(&desc, &context, message, sizeof message) != WINNOW_OK)
-            throw std::runtime_error(message);
+        desc.variants = variants.c_str();
+        context = opened.make_context(desc);
     }
-    ~Backend() {
-        library.api->context_destroy(context);
-        winnow_library_close(&library);
-    }
-    Backend(const Backend&) = delete;
-    Backend& operator=(const Backend&) = delete;
+    const winnow_api& api() const { return opened.api(); }
     void check(int32_t status) const {
-        if (status != WINNOW_OK) throw std::runtime_error(library.api->context_message(context));
+        if (status != WINNOW_OK) throw std::runtime_error(api().context_message(context.get()));
     }
 
-    winnow_library library{};
-    winnow_context* context = nullptr;
+    winnow::tools::OpenBackend opened;
+    winnow::tools::OwnedContext context;
 };
 
 // Rows of one KV head, or of one token's query heads, in host memory.
@@ -52,7 +44,7 @@ struct Rows {
     Rows(const Backend& backend, uint32_t type, int64_t heads, int64_t rows, int64_t size) {
         uint64_t row = 0;
         char message[256] = "";
-        if (backend.library.api->row_bytes(type, size, &row, message, sizeof message) != WINNOW_OK)
+        if (backend.api().row_bytes(type, size, &row, message, sizeof message) != WINNOW_OK)
             throw std::runtime_error(message);
         bytes.resize(static_cast<size_t>(heads * rows) * row);
         tensor.struct_size = sizeof tensor;
@@ -98,8 +90,8 @@ void run(char** argv) {
     append.k_src = &k_dense.tensor, append.v_src = &v_dense.tensor;
     append.k_cache = &k.tensor, append.v_cache = &v.tensor;
     append.k_row_indices = &slots.tensor;
-    reference.check(reference.library.api->kv_append(reference.context, &append, nullptr));
-    reference.check(reference.library.api->finish(reference.context));
+    reference.check(reference.api().kv_append(reference.context.get(), &append, nullptr));
+    reference.check(reference.api().finish(reference.context.get()));
 
     const Backend backend(argv[1], "kernel=vector,shape=workgroup,params=value,host_memory=apart,splits=" +
                                        std::to_string(splits));
@@ -109,13 +101,13 @@ void run(char** argv) {
     sdpa.q_offset = keys - 1;
     if (what != format) sdpa.slot_positions = &slots.tensor;
     char variant[512] = "";
-    backend.check(backend.library.api->supports_sdpa(backend.context, &sdpa, variant, sizeof variant));
+    backend.check(backend.api().supports_sdpa(backend.context.get(), &sdpa, variant, sizeof variant));
     const size_t needed = k.bytes.size() + v.bytes.size() + (what != format ? slots.bytes.size() : 0) +
                           static_cast<size_t>(splits) * q.bytes.size();
     std::printf("needed %zu %s\n", needed, variant);
     std::fflush(stdout);
-    backend.check(backend.library.api->sdpa(backend.context, &sdpa, nullptr));
-    backend.check(backend.library.api->finish(backend.context));
+    backend.check(backend.api().sdpa(backend.context.get(), &sdpa, nullptr));
+    backend.check(backend.api().finish(backend.context.get()));
 }
 
 } // namespace

@@ -44,7 +44,6 @@ EXCEPTIONS = (
     ("tools/probe_shapes.cpp", "all", "", "names of what winnow info asks for"),
 
     ("backend/api/api.cpp", "text", r"^unknown status$", "the name of a status that there is not"),
-    ("tools/plan/costs.cpp", "text", r"^winnow plan$", "a name"),
 
     # Parts of messages: the page has the whole, in which they are "...".
     ("backend/*", "text", r"^\w+: (\w+|row indices of v|.* segment's)$", "the argument with which a message begins"),

@@ -59,10 +59,11 @@ LAYERS = [
     {"folder": "hosts/c", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/ggml", "quoted": PUBLIC + r"|ggml.*\.h", "never": CL_HEADERS},
     {"folder": "tests/conformance", "quoted": PUBLIC + FOLDER + r"|abi\.h"},  # C checks that know winnow.h alone
-    {"folder": "tests/faults", "quoted": PUBLIC + FOLDER},
+    {"folder": "tests/faults", "quoted": PUBLIC + FOLDER + r"|open_backend\.hpp"},
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "tools", "never": CL_HEADERS,
-     "quoted": PUBLIC + r"|(cache_meaning|canonical_config|kv_rules|number_variables|profile_file|whole_file)\.hpp"},
+     "quoted": PUBLIC + r"|(cache_meaning|canonical_config|kv_rules|number_variables|open_backend)\.hpp"
+               r"|(profile_file|whole_file)\.hpp"},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},
     {"folder": "backend/cache", "quoted": r"(cache/.*|device/.*)", "never": CL_HEADERS},
     {"folder": "backend/api", "quoted": r"winnow\.h|(device|cache|api)/.*", "never": CL_HEADERS},

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "open_backend.hpp"
 #include "opencl/cl.hpp"
-#include "winnow_loader.h"
 
 namespace {
 
@@ -24,20 +24,6 @@ bool eventually(const std::function<bool()>& condition) {
     }
     return true;
 }
-
-struct Library {
-    explicit Library(const char* name) {
-        status = winnow_library_open(name, nullptr, &library, message, sizeof message);
-    }
-    ~Library() { winnow_library_close(&library); }
-    Library(const Library&) = delete;
-    Library& operator=(const Library&) = delete;
-    const winnow_api& api() const { return *library.api; }
-
-    winnow_library library{};
-    char message[2048] = "";
-    int32_t status;
-};
 
 template <typename Desc>
 Desc sized() {
@@ -157,8 +143,6 @@ cl_uint references(Function function, Handle handle, cl_uint what) {
 class opencl_interop : public testing::Test {
 protected:
     void SetUp() override {
-        ASSERT_EQ(opencl_.status, WINNOW_OK) << opencl_.message;
-        ASSERT_EQ(reference_.status, WINNOW_OK) << reference_.message;
         cl_uint platform_count = 0;
         ASSERT_EQ(clGetPlatformIDs(0, nullptr, &platform_count), CL_SUCCESS) << "no OpenCL driver";
         std::vector<cl_platform_id> platforms(platform_count);
@@ -231,8 +215,7 @@ protected:
         return out;
     }
 
-    Library opencl_{"opencl"};
-    Library reference_{"reference"};
+    winnow::tools::OpenBackend opencl_{"opencl"}, reference_{"reference"};
     char message_[2048] = "";
     cl_device_id device_ = nullptr;
     cl::Context context_;

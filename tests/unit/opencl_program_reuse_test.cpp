@@ -9,10 +9,10 @@
 #include <string>
 #include <string_view>
 
+#include "open_backend.hpp"
 #include "opencl/runtime_state.hpp"
 #include "opencl_test.hpp"
 #include "temporary_folder.hpp"
-#include "winnow_loader.h"
 
 namespace winnow::opencl {
 namespace {
@@ -92,10 +92,8 @@ winnow_stats start(const winnow_api& api) {
 }
 
 TEST_F(opencl_program_reuse, the_second_context_loads_what_the_first_built_and_damage_is_built_again) {
-    winnow_library library{};
-    char message[1024] = "";
-    ASSERT_EQ(winnow_library_open("opencl", nullptr, &library, message, sizeof message), WINNOW_OK) << message;
-    const winnow_api& api = *library.api;
+    const tools::OpenBackend opened("opencl");
+    const winnow_api& api = opened.api();
 
     const winnow_stats first = start(api);
     EXPECT_GT(first.programs_built, 0u);
@@ -111,7 +109,6 @@ TEST_F(opencl_program_reuse, the_second_context_loads_what_the_first_built_and_d
     const winnow_stats fourth = start(api);
     EXPECT_EQ(fourth.programs_built, 0u);
     EXPECT_EQ(fourth.programs_loaded, first.programs_built);
-    winnow_library_close(&library);
 }
 
 TEST_F(opencl_program_reuse, another_text_of_the_same_name_and_length_is_another_program) {

@@ -18,29 +18,18 @@ std::vector<std::string> layer_names(const LayerGroup& group) {
 
 } // namespace
 
-Backend::Backend(const std::string& name) {
-    const winnow_host_info host{sizeof(winnow_host_info), WINNOW_API_VERSION, WINNOW_API_VERSION, 0, "winnow plan"};
-    char message[4096] = "";
-    if (winnow_library_open(name.c_str(), &host, &library_, message, sizeof message) != WINNOW_OK) {
-        throw std::runtime_error(message);
-    }
+Backend::Backend(const std::string& name) : opened_(name) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
-    const int32_t status = api().context_create(&desc, &context_, message, sizeof message);
-    if (status != WINNOW_OK) {
-        const std::string text = std::string(api().status_name(status)) + ": " + message;
-        winnow_library_close(&library_);
-        throw std::runtime_error("backend " + name + ": " + text);
+    try {
+        context_ = opened_.make_context(desc);
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error("backend " + name + ": " + error.what());
     }
-}
-
-Backend::~Backend() {
-    api().context_destroy(context_);
-    winnow_library_close(&library_);
 }
 
 void Backend::check(const std::string& kv) const {
-    const auto ask = [&](const winnow_cache_desc& desc) { return ggml::meaning_of(api(), context_, desc); };
+    const auto ask = [&](const winnow_cache_desc& desc) { return ggml::meaning_of(api(), context(), desc); };
     try {
         ggml::read_file_of(ggml::meaning_of_any_shape(kv.c_str(), ask), {}, 0);
     } catch (const std::runtime_error& error) {

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "cache_meaning.hpp"
 #include "configuration.hpp"
 #include "model_shape.hpp"
-#include "winnow_loader.h"
+#include "open_backend.hpp"
 
 namespace winnow::tools {
 
@@ -18,20 +17,17 @@ namespace winnow::tools {
 class Backend {
 public:
     explicit Backend(const std::string& name);
-    ~Backend();
-    Backend(const Backend&) = delete;
-    Backend& operator=(const Backend&) = delete;
 
-    const winnow_api& api() const { return *library_.api; }
-    winnow_context* context() const { return context_; }
+    const winnow_api& api() const { return opened_.api(); }
+    winnow_context* context() const { return context_.get(); }
 
     // Throws std::runtime_error, which names the string of WINNOW_KV, where it is none whatever the model is, or names
     // a file that cannot be read. That the model can have such a cache, it does not say.
     void check(const std::string& kv) const;
 
 private:
-    winnow_library library_{};
-    winnow_context* context_ = nullptr;
+    OpenBackend opened_;
+    OwnedContext context_;
 };
 
 // What a process has in memory beside the cache because Winnow is in it.
