@@ -151,7 +151,22 @@ std::unique_ptr<OpenBackend> open_backend(Checks& checks, const char* name) {
     return opened;
 }
 
-// Devices, and attention on each. Returns whether one of the devices is PoCL's.
+void check_chosen_device(Checks& checks, const OpenBackend& opencl) {
+    const std::string named = variable("WINNOW_DEVICE"), what = "WINNOW_DEVICE=" + named;
+    if (named.empty()) return;
+    attempt(checks, what + ": ", "name a device that winnow info lists, or unset the variable", [&] {
+        winnow_context_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.device = named.c_str();
+        const OwnedContext context = opencl.make_context(desc);
+        winnow_device_info info{};
+        info.struct_size = sizeof info;
+        opencl.api().context_info(context.get(), &info);
+        checks.add({"ok", what + " is " + info.name, ""});
+    });
+}
+
+// Devices, attention on each, and the one that WINNOW_DEVICE names. Returns whether one of the devices is PoCL's.
 bool check_devices(Checks& checks, const OpenBackend& opencl, const OpenBackend& reference) {
     ordered_json found;
     add_backend(opencl, {}, found);
@@ -170,22 +185,8 @@ bool check_devices(Checks& checks, const OpenBackend& opencl, const OpenBackend&
         if (!expected.empty()) check_attention(checks, opencl, expected, device);
         has_pocl = has_pocl || device.value("platform", "") == pocl;
     }
+    check_chosen_device(checks, opencl);
     return has_pocl;
-}
-
-void check_chosen_device(Checks& checks, const OpenBackend& opencl) {
-    const std::string named = variable("WINNOW_DEVICE");
-    if (named.empty()) return;
-    InfoOptions options;
-    options.device = named;
-    ordered_json backend;
-    add_backend(opencl, options, backend);
-    const ordered_json& device = backend["devices"].front();
-    if (device.contains("error"))
-        checks.add({"FAIL", "WINNOW_DEVICE=" + named + ": " + device["error"].get<std::string>(),
-                    "name a device that winnow info lists, or unset the variable"});
-    else
-        checks.add({"ok", "WINNOW_DEVICE=" + named + " is " + device.value("name", "a device"), ""});
 }
 
 // "0.9.8, 0.25.3": of the libraries beside the plugin.
@@ -268,12 +269,10 @@ int run_doctor(bool json, std::ostream& out) {
         "set POCL_CACHE_DIR to a folder that can be written");
     // It stays open until the end: the folder that it gives PoCL goes with it, and PoCL does not see that.
     const auto opencl = open_backend(checks, "opencl"), reference = open_backend(checks, "reference");
-    if (opencl && reference) {
+    if (opencl && reference)
         attempt(checks, "devices: ", install_driver, [&] {
             if (check_devices(checks, *opencl, *reference)) checks.add(of_pocl);
         });
-        attempt(checks, "WINNOW_DEVICE: ", install_driver, [&] { check_chosen_device(checks, *opencl); });
-    }
     checks.add(folder_check(
         "kernel cache", cache_folder(), false,
         "set XDG_CACHE_HOME to a folder that can be written: until then each process compiles its kernels"));
