@@ -124,7 +124,7 @@ void measure(const Options& options, Backend& backend, const PlainDevice* device
 
 nlohmann::json bench_growth(const Options& options, Backend& backend) {
     nlohmann::json rows = nlohmann::json::array();
-    const std::unique_ptr<PlainDevice> device = PlainDevice::of(options, backend.info());
+    const std::unique_ptr<PlainDevice> device = PlainDevice::of(options, backend);
     print_row({"growth: a query token, one of layers", "us", "MiB", "cold MiB", "x f16", "layers"});
     for (const AttentionSizes& sizes : sizes_of(options)) measure(options, backend, device.get(), sizes, rows);
     return rows;

@@ -167,6 +167,28 @@ void Backend::run(const winnow_kv_dequantize_desc& desc) {
     check(api().finish(context()));
 }
 
+void Backend::look_at_event(const std::function<void(void*)>& look) const {
+    constexpr int64_t size = 16; // of the shortest row
+    float row[size] = {};
+    winnow_tensor tensor{};
+    tensor.struct_size = sizeof tensor;
+    tensor.type = WINNOW_TYPE_F32;
+    tensor.data = row;
+    for (int64_t& each : tensor.shape) each = 1;
+    for (int64_t& each : tensor.stride) each = sizeof row;
+    tensor.shape[3] = size;
+    tensor.stride[3] = sizeof row[0];
+    winnow_hadamard_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.src = desc.dst = &tensor;
+    winnow_event* made = nullptr;
+    if (api().hadamard(context(), &desc, &made) != WINNOW_OK) return;
+    const std::unique_ptr<winnow_event, int32_t (*)(winnow_event*)> event(made, api().event_destroy);
+    api().event_wait(made);
+    void* handle = nullptr;
+    if (api().event_get_cl(made, &handle) == WINNOW_OK) look(handle);
+}
+
 winnow_cache* Backend::make_cache(const winnow_cache_desc& desc) {
     winnow_cache* cache = nullptr;
     check(api().cache_create(context(), &desc, &cache));

@@ -63,6 +63,8 @@ public:
     bool can(const winnow_kv_dequantize_desc& desc);
     void enqueue(const winnow_kv_dequantize_desc& desc);
     uint64_t row_bytes(uint32_t type, int64_t elements);
+    // Hands over the cl_event of an operation; does nothing where the backend computes without OpenCL.
+    void look_at_event(const std::function<void(void*)>& look) const;
 
     winnow_cache* make_cache(const winnow_cache_desc& desc);
     winnow_cache_stats estimate(const winnow_cache_desc& desc, int64_t tokens); // of one sequence

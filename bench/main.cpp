@@ -78,7 +78,7 @@ void measure(const Options& options, const std::vector<std::pair<const char*, Be
     join(report["device"], device.name);
     join(report["platform"], device.platform);
     join(report["driver"], device.driver_version);
-    join(report["platform_version"], platform_version(device));
+    join(report["platform_version"], platform_version(backend));
     join(report["winnow"], backend.version());
     for (nlohmann::json& run : runs)
         for (const auto& [name, bench] : benches)

@@ -1,8 +1,9 @@
-// Finds the device, and builds the plain kernels on it.
+// Asks the backend for its device, and builds the plain kernels on it.
 #include "plain_device.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 
 #include "plain_kernels.hpp"
@@ -20,33 +21,32 @@ std::string text_of(Query query, Handle handle, cl_uint name) {
     return text;
 }
 
-struct Found {
+cl_platform_id platform_of(cl_device_id device) {
     cl_platform_id platform = nullptr;
-    std::vector<cl_device_id> devices; // of one name: several where threads can be lent
-};
+    check_cl(clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof platform, &platform, nullptr), "clGetDeviceInfo");
+    return platform;
+}
 
-// Names are cut to the size of the field.
-Found find_devices(const winnow_device_info& info) {
-    cl_platform_id platforms[16];
-    cl_uint platform_count = 0;
-    if (clGetPlatformIDs(16, platforms, &platform_count) != CL_SUCCESS) return {};
-    for (cl_uint p = 0; p < platform_count && p < 16; ++p) {
-        cl_device_id devices[64];
-        cl_uint device_count = 0;
-        if (clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 64, devices, &device_count) != CL_SUCCESS) continue;
-        const std::string platform = text_of(clGetPlatformInfo, platforms[p], CL_PLATFORM_NAME);
-        if (platform.compare(0, sizeof info.platform - 1, info.platform) != 0) continue;
-        Found found{platforms[p], {}};
-        std::string name;
-        for (cl_uint d = 0; d < device_count && d < 64; ++d) {
-            const std::string device = text_of(clGetDeviceInfo, devices[d], CL_DEVICE_NAME);
-            if (device.find(info.name) == std::string::npos && !std::strstr(info.name, device.c_str())) continue;
-            if (found.devices.empty()) name = device;
-            if (device == name) found.devices.push_back(devices[d]);
-        }
-        if (!found.devices.empty()) return found;
-    }
-    return {};
+// The one that a backend computes on, then the others of its name, as there are where threads can be lent. Empty where
+// the backend computes without OpenCL. The ICD loader need not list their platform (WINNOW_DRIVER).
+std::vector<cl_device_id> devices_of(const Backend& backend) {
+    std::vector<cl_device_id> devices;
+    backend.look_at_event([&](void* event) {
+        cl_command_queue queue = nullptr;
+        check_cl(clGetEventInfo(static_cast<cl_event>(event), CL_EVENT_COMMAND_QUEUE, sizeof queue, &queue, nullptr),
+                 "clGetEventInfo");
+        check_cl(clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof(cl_device_id), &devices.emplace_back(), nullptr),
+                 "clGetCommandQueueInfo");
+    });
+    if (devices.empty()) return devices;
+    cl_device_id all[64];
+    cl_uint count = 0;
+    check_cl(clGetDeviceIDs(platform_of(devices[0]), CL_DEVICE_TYPE_ALL, std::size(all), all, &count),
+             "clGetDeviceIDs");
+    const std::string name = text_of(clGetDeviceInfo, devices[0], CL_DEVICE_NAME);
+    for (cl_uint i = 0; i < std::min<size_t>(count, std::size(all)); ++i)
+        if (all[i] != devices[0] && text_of(clGetDeviceInfo, all[i], CL_DEVICE_NAME) == name) devices.push_back(all[i]);
+    return devices;
 }
 
 } // namespace
@@ -96,19 +96,20 @@ void PlainQueue::enqueue(const OwnedKernel& kernel, size_t groups, size_t items)
              "clEnqueueNDRangeKernel");
 }
 
-std::string platform_version(const winnow_device_info& info) {
-    const Found found = find_devices(info);
-    return found.devices.empty() ? "" : text_of(clGetPlatformInfo, found.platform, CL_PLATFORM_VERSION);
+std::string platform_version(const Backend& backend) {
+    const std::vector<cl_device_id> devices = devices_of(backend);
+    return devices.empty() ? "" : text_of(clGetPlatformInfo, platform_of(devices[0]), CL_PLATFORM_VERSION);
 }
 
-std::unique_ptr<PlainDevice> PlainDevice::of(const Options& options, const winnow_device_info& info) {
-    const Found found = find_devices(info);
-    if (found.devices.empty()) return nullptr;
+std::unique_ptr<PlainDevice> PlainDevice::of(const Options& options, const Backend& backend) {
+    const std::vector<cl_device_id> devices = devices_of(backend);
+    if (devices.empty()) return nullptr;
+    const winnow_device_info& info = backend.info();
     std::unique_ptr<PlainDevice> device(new PlainDevice);
     device->is_cpu_ = info.type == WINNOW_DEVICE_CPU;
-    const size_t count = options.host_threads ? std::min<size_t>(options.threads, found.devices.size()) : 1;
+    const size_t count = options.host_threads ? std::min<size_t>(options.threads, devices.size()) : 1;
     device->compute_units_ = count > 1 ? 1 : std::max<size_t>(info.compute_units, 1);
-    for (size_t i = 0; i < count; ++i) device->queues_.emplace_back(found.devices[i], device->is_cpu_);
+    for (size_t i = 0; i < count; ++i) device->queues_.emplace_back(devices[i], device->is_cpu_);
     return device;
 }
 

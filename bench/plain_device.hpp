@@ -68,13 +68,13 @@ private:
     Owned<cl_program, clReleaseProgram> program_;
 };
 
-// Of the device's platform, as OpenCL tells it without building anything; empty where the backend computes without it.
-std::string platform_version(const winnow_device_info& info);
+// Of the device's platform, as OpenCL tells it; empty where the backend computes without it.
+std::string platform_version(const Backend& backend);
 
 class PlainDevice {
 public:
     // Null where the backend computes without OpenCL.
-    static std::unique_ptr<PlainDevice> of(const Options& options, const winnow_device_info& info);
+    static std::unique_ptr<PlainDevice> of(const Options& options, const Backend& backend);
 
     // CPUs get one work-item to a group, and vectors of 16 floats; others many, side by side, and vectors of 4.
     bool is_cpu() const { return is_cpu_; }

@@ -4,6 +4,7 @@ the limits that each is held against.
     report_test.py WINNOW_BENCH [GPU_LAYER]
 """
 
+import ctypes
 import datetime
 import json
 import os
@@ -20,6 +21,12 @@ SMALL = ("--groups", 2, "--head-sizes", 64, "--keys", 128, "--kv-heads", 1, "--s
 def expect(condition, what):
     if not condition:
         raise AssertionError(what)
+
+
+def pocl_library():
+    """The path of PoCL's library, which the ICD loader has opened."""
+    ctypes.CDLL("libOpenCL.so.1").clGetPlatformIDs(0, None, ctypes.byref(ctypes.c_uint()))
+    return re.search(r"/\S*/libpocl\.so\S*", Path("/proc/self/maps").read_text())[0]
 
 
 def main():
@@ -107,6 +114,12 @@ def main():
 
         report, _ = measured("--backend", "reference", "--filter", "sdpa_vector")
         expect("read_seconds" not in report["sdpa_vector"][0], "without OpenCL there are no limits")
+        with tempfile.TemporaryDirectory() as without_drivers:
+            report, _ = measured("--filter", "sdpa_vector", OCL_ICD_VENDORS=without_drivers, WINNOW_DEVICE="",
+                                 WINNOW_DRIVER=pocl_library())
+        expect(report["sdpa_vector"][0]["read_seconds"] > 0 and "OpenCL" in report["platform_version"],
+               "a driver that WINNOW_DRIVER names has limits, too")
+
         done = run("--device", POCL, "--filter", "sdpa_vector", "--host-threads", threads=2)
         if "without OpenMP" in done.stderr:
             print("skipped: limits of lent threads, as there are none")

@@ -25,7 +25,7 @@ struct Limits {
     std::unique_ptr<PlainDevice> device;
     std::optional<Peaks> peaks;
 
-    Limits(const Options& options, const Backend& backend) : device(PlainDevice::of(options, backend.info())) {
+    Limits(const Options& options, const Backend& backend) : device(PlainDevice::of(options, backend)) {
         if (device) peaks.emplace(*device);
     }
 };
