@@ -267,7 +267,6 @@ int run_doctor(bool json, std::ostream& out) {
         "PoCL's kernel cache",
         own_pocl.empty() ? folder_of("XDG_CACHE_HOME", "pocl/kcache", ".cache/pocl/kcache") : fs::path(own_pocl), true,
         "set POCL_CACHE_DIR to a folder that can be written");
-    // It stays open until the end: the folder that it gives PoCL goes with it, and PoCL does not see that.
     const auto opencl = open_backend(checks, "opencl"), reference = open_backend(checks, "reference");
     if (opencl && reference)
         attempt(checks, "devices: ", install_driver, [&] {

@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 constexpr const char* variable = "POCL_CACHE_DIR";
 constexpr std::string_view prefix = "winnow-pocl-"; // of the names of own folders
 
+std::string prefix_of_this_process() { return std::string(prefix) + std::to_string(::getpid()) + "-"; }
+
 // As PoCL has it.
 fs::path usual_folder() {
     if (const char* folder = std::getenv(variable); folder != nullptr && folder[0] != '\0') return folder;
@@ -62,18 +64,27 @@ public:
 
     // Whether one could be made in `parent` that PoCL can use.
     bool make_in(const fs::path& parent) {
-        std::string made = parent / (std::string(prefix) + "XXXXXX");
-        if (::mkdtemp(made.data()) == nullptr) return false;
-        path_ = std::move(made);
-        process_ = ::getpid();
-        if (trouble_with(path_).empty()) return true;
-        ::rmdir(path_.c_str());
-        path_.clear();
-        return false;
+        std::string made = parent / (prefix_of_this_process() + "XXXXXX");
+        return ::mkdtemp(made.data()) != nullptr && keep(made);
+    }
+    // Whether `path` is one of this process that went when this library was closed, and could be made again.
+    bool make_again(const fs::path& path) {
+        return path.filename().native().starts_with(prefix_of_this_process()) && ::mkdir(path.c_str(), S_IRWXU) == 0 &&
+               keep(path);
     }
     const fs::path& path() const { return path_; }
 
 private:
+    bool keep(const fs::path& made) {
+        if (!trouble_with(made).empty()) {
+            ::rmdir(made.c_str());
+            return false;
+        }
+        path_ = made;
+        process_ = ::getpid();
+        return true;
+    }
+
     fs::path path_;
     pid_t process_ = 0;
 };
@@ -83,6 +94,7 @@ private:
 std::string make_pocl_folder_usable(const Log& log) {
     static OwnFolder own;
     const fs::path usual = usual_folder();
+    if (own.make_again(usual)) return {}; // PoCL reads the variable once, and has this folder as long as it is loaded
     // A process that this one was started by has its variable for this one, too, and removes the folder as it ends.
     const bool is_anothers = usual != own.path() && usual.filename().native().starts_with(prefix);
     const std::string trouble = is_anothers ? "another process removes it when that ends" : trouble_with(usual);

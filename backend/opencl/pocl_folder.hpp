@@ -10,8 +10,9 @@
 namespace winnow::opencl {
 
 // Where PoCL's folder is of no use, gives it another one by POCL_CACHE_DIR: in memory if there is such a file system,
-// readable by this user only, and gone with this process. The log is told. To be called before PoCL is asked for its
-// devices, by one thread at a time. What is wrong where no folder was found, else "".
+// readable by this user only, and gone with this process or when this library is closed. The log is told. A library
+// that is opened again makes the same folder. To be called before PoCL is asked for its devices, by one thread at a
+// time. What is wrong where no folder was found, else "".
 std::string make_pocl_folder_usable(const Log& log);
 
 } // namespace winnow::opencl

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "open_backend.hpp"
 #include "opencl/platform.hpp"
 #include "opencl/quirks.hpp"
 #include "opencl_test.hpp"
@@ -68,6 +69,26 @@ protected:
         std::exit(code);
     }
 
+    // Ends the process: with 0 where PoCL compiles for the shared object, closed and opened again, after telling of its
+    // folder.
+    [[noreturn]] static void compute_twice() {
+        int code = 0;
+        try {
+            for (int time = 0; time < 2; ++time) {
+                const tools::OpenBackend opened("opencl");
+                winnow_context_desc desc{};
+                desc.struct_size = sizeof desc;
+                desc.device = "pocl";
+                const tools::OwnedContext context = opened.make_context(desc); // which tries a kernel
+                std::ofstream(std::getenv(told), std::ios::app) << std::getenv("POCL_CACHE_DIR") << "\n";
+            }
+        } catch (const std::runtime_error& error) {
+            std::cerr << error.what();
+            code = 1;
+        }
+        std::exit(code);
+    }
+
     TemporaryFolder temporary_;
     std::map<std::string, std::string> before_;
 };
@@ -104,6 +125,18 @@ TEST_F(opencl_pocl_folder, it_is_gone_with_the_process_and_nobody_else_may_read_
     EXPECT_EQ(mode, "700");
     EXPECT_EQ(was_used, "1");
     EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
+}
+
+// PoCL stays in the process, and keeps to the folder that it had.
+TEST_F(opencl_pocl_folder, a_backend_that_is_opened_again_has_the_same_one) {
+    if (!has_pocl()) WINNOW_SKIP_WITHOUT_POCL("there is no PoCL");
+    ASSERT_EQ(::setenv("XDG_CACHE_HOME", impossible, 1), 0); // no program of the first time is there the second time
+    EXPECT_EXIT(compute_twice(), testing::ExitedWithCode(0), "");
+    std::string first, second;
+    std::ifstream(temporary_.file("told")) >> first >> second;
+    EXPECT_NE(first.find("winnow-pocl-"), std::string::npos) << first;
+    EXPECT_EQ(first, second);
+    EXPECT_FALSE(std::filesystem::exists(first)) << first;
 }
 
 // A child has its parent's variables, and may outlive it.
