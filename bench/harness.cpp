@@ -58,23 +58,19 @@ void* allocate_pages(uint64_t size) {
     return data;
 }
 
-#ifdef _OPENMP
 void on_team(void* user_data, uint32_t count, winnow_task task, void* task_data) {
-    const int threads = static_cast<int>(*static_cast<const uint32_t*>(user_data));
+    [[maybe_unused]] const int threads = static_cast<int>(*static_cast<const uint32_t*>(user_data));
+#ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
+#endif
     for (uint32_t i = 0; i < count; ++i) task(task_data, i);
 }
-#endif
 
 // The threads that ggml computes with, in the way in which hosts/ggml hands them over.
 void lend_threads(const Options& options, winnow_context_desc& desc) {
-#ifdef _OPENMP
     offer_host_threads(options.threads);
     desc.parallel_for = on_team;
     desc.parallel_user_data = const_cast<uint32_t*>(&options.threads);
-#else
-    throw std::runtime_error("--host-threads: this program was built without OpenMP");
-#endif
 }
 
 } // namespace

@@ -138,8 +138,9 @@ void add_options(CLI::App& app, Options& options, Choices& choices) {
         ->capture_default_str();
     app.add_option("--seconds", options.seconds, "time for each row")->check(CLI::PositiveNumber);
     app.add_option("--threads", options.threads, "threads of ggml")->check(CLI::PositiveNumber);
-    app.add_flag("--host-threads", options.host_threads,
-                 "lend the backend the threads that ggml uses, as the plugin for llama.cpp does");
+    if (can_lend_threads())
+        app.add_flag("--host-threads", options.host_threads,
+                     "lend the backend the threads that ggml uses, as the plugin for llama.cpp does");
     const CLI::CheckedTransformer formats(storage_formats());
     app.add_option("--type", choices.types, "storage formats of K, and of V unless --v-type says otherwise")
         ->delimiter(',')
