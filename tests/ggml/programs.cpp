@@ -1,18 +1,20 @@
-// Random programs over llama.cpp's memory: decodes, and whatever may be done to sequences between them. Each runs in a
-// context whose cache is in place and, operation by operation, in one whose cache is Winnow's and full. Both have to
-// give the same logits. An encoder has no cache: its first context is without Winnow, and the embeddings are compared.
-// A program is made from a seed, and one that fails is printed, as short as it still fails.
+// Random programs over llama.cpp's memory: decodes, and whatever may be done to sequences between them, some with
+// states that are saved and put back. Each runs in a context whose cache is in place and, operation by operation, in
+// one whose cache is Winnow's and full. Both have to give the same logits. An encoder has no cache: its first context
+// is without Winnow, and the embeddings are compared. A program is made from a seed, and one that fails is printed, as
+// short as it still fails.
 //
-//   programs <model> <first seed> <count>
+//   programs <model> <first seed> <count> <first seed with states> <count of those>
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -20,6 +22,9 @@
 
 #include "ggml-backend.h"
 #include "llama.h"
+#include "random_program.hpp"
+
+using namespace random_program;
 
 namespace {
 
@@ -29,88 +34,18 @@ namespace {
 // attention adds as much to a token's vector as there was. A token that is missed is mostly worth a thousand times as
 // much.
 constexpr double tolerance = 4 * 2 * 1.0 / (1 << 22);
-constexpr int cells_of_stream = 256; // no cache is smaller
-constexpr int chunk = 8192;          // llama4's
 
-// Which operation an action is comes from `kind`, and on what from the others, by what there is when it runs: so a
-// program without some of its actions is a program, too.
-struct Action {
-    unsigned kind, sequence, other, first, count;
-};
-
-struct Program {
-    unsigned sequences, ubatch, start;
-    bool is_unified, has_full_windows;
-    std::vector<Action> actions;
-};
-
-struct Family {
-    bool is_encoder, is_chunked;
-};
-
-Program make_program(unsigned seed, const Family &family) {
-    std::mt19937 random(seed);
-    const auto below = [&](unsigned count) { return static_cast<unsigned>(random() % count); };
-    Program program{};
-    program.sequences = 1 + below(3);
-    program.ubatch = 8U << below(4);
-    program.is_unified = below(2) == 0;
-    program.has_full_windows = below(2) == 0;
-    if (family.is_chunked) program.start = chunk - program.ubatch * (1 + below(3)) - (below(2) == 0 ? below(8) : 0);
-    program.actions.resize(24 + below(24));
-    for (Action &action : program.actions) action = {below(100), below(16), below(16), below(1 << 16), below(1 << 16)};
-    return program;
+// Where a state overwrites the first token of a sequence whose beginning llama.cpp had removed, the plugin has dropped
+// the rest of the sequence, and says so to whoever sees it (hosts/ggml/README.md, States).
+bool &has_dropped_tokens() {
+    static bool was_said = false;
+    return was_said;
 }
 
-std::string to_text(const Program &program) {
-    return std::to_string(program.sequences) + (program.is_unified ? " sequences in one stream" : " streams") +
-           ", batches of " + std::to_string(program.ubatch) + ", from position " + std::to_string(program.start) +
-           (program.has_full_windows ? ", windows of all cells" : "");
+void take_log(ggml_log_level, const char *text, void *) {
+    std::fputs(text, stderr);
+    if (std::strstr(text, "its token was dropped for a state")) has_dropped_tokens() = true;
 }
-
-// What a decode gave: logits or embeddings of each of its tokens, or that it was refused.
-struct Result {
-    int status = 0;
-    std::vector<std::vector<float>> rows;
-};
-
-class Session {
-public:
-    Session(llama_model *model, const Program &program, bool is_encoder) : is_encoder_(is_encoder) {
-        llama_context_params params = llama_context_default_params();
-        params.n_ctx = 2 * cells_of_stream * (program.is_unified ? 1 : program.sequences);
-        params.n_batch = 2 * cells_of_stream;
-        params.n_ubatch = is_encoder ? params.n_batch : program.ubatch;
-        params.n_seq_max = program.sequences;
-        params.n_threads = params.n_threads_batch = 1;
-        params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-        params.kv_unified = program.is_unified;
-        params.swa_full = program.has_full_windows;
-        params.embeddings = is_encoder;
-        params.pooling_type = LLAMA_POOLING_TYPE_NONE;
-        context_.reset(llama_init_from_model(model, params));
-        if (!context_) throw std::runtime_error("no context");
-        width_ = is_encoder ? llama_model_n_embd(model) : llama_vocab_n_tokens(llama_model_get_vocab(model));
-    }
-
-    llama_memory_t memory() const { return llama_get_memory(context_.get()); }
-    void set_causal(bool is_causal) { llama_set_causal_attn(context_.get(), is_causal); }
-
-    Result decode(const llama_batch &batch) {
-        Result result{llama_decode(context_.get(), batch), {}};
-        for (int i = 0; i < batch.n_tokens && result.status == 0; ++i) {
-            const float *row =
-                is_encoder_ ? llama_get_embeddings_ith(context_.get(), i) : llama_get_logits_ith(context_.get(), i);
-            result.rows.emplace_back(row, row + width_);
-        }
-        return result;
-    }
-
-private:
-    bool is_encoder_;
-    std::unique_ptr<llama_context, decltype(&llama_free)> context_{nullptr, llama_free};
-    int width_ = 0;
-};
 
 // The plugin's functions, by which contexts that are made from now on have virtual caches or none.
 class Plugin {
@@ -144,13 +79,14 @@ public:
 
     std::vector<std::string> log;
     int decoded = 0;
-    double worst = 0; // of all errors
+    double worst = 0;         // of all errors
+    bool was_refused = false; // the program ended early, because the plugin had dropped tokens
 
     // Why the two differ; "" where they do not.
     std::string run() {
         for (const Action &action : program_.actions) {
             do_action(action);
-            if (!fault_.empty()) break;
+            if (!fault_.empty() || was_refused) break;
         }
         return fault_;
     }
@@ -207,15 +143,19 @@ private:
             }
         }
         std::vector<Result> results;
+        has_dropped_tokens() = false;
         both(what, [&](Session &session) { results.push_back(session.decode(batch)); });
         llama_batch_free(batch);
         compare(results[0], results[1]);
     }
 
     void compare(const Result &expected, const Result &found) {
+        was_refused = expected.status == 0 && found.status != 0 && has_dropped_tokens();
+        if (was_refused) return;
         if (expected.status != found.status)
             fault_ = "llama_decode returned " + std::to_string(expected.status) + " in place, and virtual " +
                      std::to_string(found.status);
+        awaits_copy_ = awaits_copy_ && expected.status != 0;
         decoded += static_cast<int>(expected.rows.size());
         for (size_t row = 0; row < expected.rows.size() && fault_.empty(); ++row)
             compare_rows(expected.rows[row], found.rows[row], row);
@@ -292,6 +232,7 @@ private:
         remove(other, -1, -1);
         both("seq_cp " + std::to_string(sequence) + " " + std::to_string(other) + " " + std::to_string(begin) + " -1",
              [&](Session &session) { llama_memory_seq_cp(session.memory(), sequence, other, begin, -1); });
+        awaits_copy_ = awaits_copy_ || !program_.is_unified;
     }
 
     void shift_action(const Action &action, int sequence) {
@@ -318,7 +259,39 @@ private:
              [&](Session &session) { llama_memory_clear(session.memory(), with_data); });
     }
 
-    // The numbers are shares of a hundred actions.
+    // Both have to have as many bytes.
+    template <typename Operation>
+    void both_sizes(const std::string &what, Operation &&operation) {
+        std::vector<size_t> sizes;
+        both(what, [&](Session &session) { sizes.push_back(operation(session)); });
+        if (sizes[0] != sizes[1])
+            fault_ = std::to_string(sizes[0]) + " bytes in place, and virtual " + std::to_string(sizes[1]);
+    }
+
+    void save_action(const Action &action, int sequence) {
+        const int of = action.first % 6 == 0 ? all : sequence;
+        const llama_state_seq_flags flags = of == all ? 0 : kinds_of_states[action.count % std::size(kinds_of_states)];
+        both_sizes("state of " + std::to_string(of) + ", flags " + std::to_string(flags),
+                   [&](Session &session) { return session.save(of, flags); });
+    }
+
+    void restore_action(const Action &action, int sequence, int other) {
+        const int of = action.first % 6 == 0 ? all : other;
+        const std::optional<llama_state_seq_flags> flags = in_place_->kept(of);
+        if (!flags) return;
+        const bool is_in_memory = (*flags & on_device) == 0, takes = is_in_memory && action.count % 4 == 0;
+        const unsigned eighths = is_in_memory && action.count % 9 == 0 ? 1 + action.other % 7 : 8;
+        if (takes) virtual_->take_state(of, *in_place_);
+        both_sizes("put " + std::to_string(eighths) + "/8 of the state of " + std::to_string(of) + " back as " +
+                       std::to_string(sequence) + (takes ? ", that of the cache in place in both" : ""),
+                   [&](Session &session) { return session.restore(of, sequence, eighths); });
+        // One of two caches, or part of one, may have cells then whose rows llama.cpp has not written.
+        if (eighths < 8) return of == all ? clear(true) : remove(sequence, -1, -1);
+        // As llama-server goes back to a checkpoint.
+        if ((*flags & partial) != 0 && action.count % 2 == 0) remove(sequence, end_of(sequence), -1);
+    }
+
+    // The numbers are shares of a hundred actions; those above come between them.
     void do_action(const Action &action) {
         const int sequence = static_cast<int>(action.sequence % program_.sequences);
         const int other = static_cast<int>(action.other % program_.sequences);
@@ -329,13 +302,18 @@ private:
         if (action.kind < 92) return decode_together(action, sequence, other);
         if (action.kind < 96) return decode_both_ways(action, sequence);
         if (action.kind < 98) return keep(sequence);
-        clear(action.kind < 99);
+        if (action.kind < 100) return clear(action.kind < 99);
+        if (awaits_copy_) return;
+        if (action.kind == 100) return save_action(action, sequence);
+        restore_action(action, sequence, other);
     }
 
     const Program &program_;
     const int vocabulary_;
     std::optional<Session> in_place_, virtual_;
     std::string fault_;
+    // llama.cpp copies streams before the next decode; a state between would be of other rows than its cells.
+    bool awaits_copy_ = false;
 };
 
 // The program without each action that it fails without.
@@ -358,7 +336,9 @@ Model load(const char *path, ggml_backend_dev_t *devices) {
     return model;
 }
 
-bool run(const char *path, unsigned first, unsigned count) {
+bool run(const char *path, const std::array<unsigned, 4> &seeds) {
+    const auto [first, count, first_with_states, count_with_states] = seeds;
+    llama_log_set(take_log, nullptr);
     ggml_backend_load_all();
     ggml_backend_dev_t devices[] = {ggml_backend_dev_by_name("Winnow"), nullptr};
     if (!devices[0]) throw std::runtime_error("there is no device Winnow");
@@ -371,13 +351,17 @@ bool run(const char *path, unsigned first, unsigned count) {
     const Model without = family.is_encoder ? load(path, devices + 1) : Model(nullptr, llama_model_free);
     llama_model *const reference = without ? without.get() : model.get();
     int decoded = 0;
+    unsigned refused = 0;
     double worst = 0;
     bool is_right = true;
-    for (unsigned seed = first; seed < first + count; ++seed) {
-        const Program program = make_program(seed, family);
+    for (unsigned i = 0; i < count + count_with_states; ++i) {
+        const bool has_states = i >= count;
+        const unsigned seed = has_states ? first_with_states + i - count : first + i;
+        const Program program = make_program(seed, family, has_states);
         Run run(reference, model.get(), plugin, program, family);
         if (run.run().empty()) {
             decoded += run.decoded;
+            refused += run.was_refused;
             worst = std::max(worst, run.worst);
             continue;
         }
@@ -387,26 +371,26 @@ bool run(const char *path, unsigned first, unsigned count) {
         });
         Run again(reference, model.get(), plugin, shortest, family);
         const std::string fault = again.run();
-        std::printf("seed %u fails, %s:\n", seed, to_text(shortest).c_str());
+        std::printf("seed %u%s fails, %s:\n", seed, has_states ? " with states" : "", to_text(shortest).c_str());
         for (const std::string &line : again.log) std::printf("  %s\n", line.c_str());
         std::printf("  %s\n", fault.c_str());
     }
-    std::printf("%u programs, %d tokens decoded, largest error %.1e\n", count, decoded, worst);
+    std::printf("%u programs, %d tokens decoded, largest error %.1e, %u refused\n", count + count_with_states, decoded,
+                worst, refused);
     return is_right;
 }
 
 } // namespace
 
 int main(int count, char **arguments) {
-    if (count != 4) {
-        std::fprintf(stderr, "programs <model> <first seed> <count>\n");
+    if (count != 6) {
+        std::fprintf(stderr, "programs <model> <first seed> <count> <first seed with states> <count of those>\n");
         return 2;
     }
     try {
-        return run(arguments[1], static_cast<unsigned>(std::atoi(arguments[2])),
-                   static_cast<unsigned>(std::atoi(arguments[3])))
-                   ? 0
-                   : 1;
+        std::array<unsigned, 4> seeds{};
+        for (size_t i = 0; i < seeds.size(); ++i) seeds[i] = static_cast<unsigned>(std::atoi(arguments[2 + i]));
+        return run(arguments[1], seeds) ? 0 : 1;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "programs: %s\n", error.what());
         return 1;
