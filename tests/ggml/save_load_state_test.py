@@ -13,11 +13,14 @@ import random_models
 from llama_cpp import expect
 
 CONTEXT = 256
-# What a model with sliding windows is given: a prompt so long that windows use their cells again and the cells of a
-# state are no single range, or one that is not.
-WINDOWS = {"ring": ("-c", 1024, "-b", 1000, "-ub", 64, "-p"), "room": ("-c", 2048, "-b", 1000, "-ub", 512, "-p")}
-WINDOWS_KV = (None, "none:k=f16,v=f16", "winnow")  # None: in place
 PROMPT = 700  # characters
+# What models whose layers see no more than a window or a chunk are given. RING: a prompt so long that windows use their
+# cells again and the cells of a state are no single range. ROOM: one that is not. EDGE: tokens of two chunks.
+RING, ROOM, EDGE = "ring", "room", "edge"
+ARGUMENTS = {RING: ("-c", 1024, "-b", 1000, "-ub", 64), ROOM: ("-c", 2048, "-b", 1000, "-ub", 512),
+             EDGE: ("-c", 9216, "-b", 8300, "-ub", 512)}
+FAMILIES = {"windows": (RING, ROOM), "sinks": (RING, ROOM), "chunked": (ROOM, EDGE)}
+WINDOWS_KV = (None, "none:k=f16,v=f16", "winnow")  # None: in place
 # Within a budget the residual window is given: without one, a sequence that is put back beside
 # others has its first tokens packed.
 LIMITED = ("winnow:budget=80,residual=32", "h2o:budget=80,residual=32")
@@ -37,14 +40,15 @@ def run(host, options, what, model, kv, *arguments):
     return report
 
 
-def check_windows(host, options, model, kv):
-    for name, arguments in WINDOWS.items():
-        what = f"{model.name}, {kv}, {name}"
-        report = run(host, options, what, model, kv, *arguments, options.text.read_text(encoding="utf-8")[:PROMPT])
-        if kv:
-            expect(len(report["caches"]) > 2 and report["sdpa_calls"] == 0, f"{what}: in place: {report}")
-        else:
-            llama_cpp.expect_in_place(report, what)
+def check_windows(host, options, model, kv, name):
+    what = f"{model.name}, {kv}, {name}"
+    # Without a prompt the program makes one of as many random tokens as a batch may have.
+    prompt = () if name == EDGE else ("-p", options.text.read_text(encoding="utf-8")[:PROMPT])
+    report = run(host, options, what, model, kv, *ARGUMENTS[name], *prompt)
+    if kv:
+        expect(len(report["caches"]) > 2 and report["sdpa_calls"] == 0, f"{what}: in place: {report}")
+    else:
+        llama_cpp.expect_in_place(report, what)
 
 
 def check(host, options, model, kv, sequences):
@@ -63,14 +67,19 @@ def test():
     parser.add_argument("--program", type=Path, required=True, help="llama.cpp's test")
     parser.add_argument("--source", type=Path, required=True, help="its source")
     parser.add_argument("--model", type=Path, help="a real model, beside the random one")
-    parser.add_argument("--all", action="store_true", help="all configurations")
+    parser.add_argument("--all", action="store_true", help="all configurations, and prompts of thousands of tokens")
     options = parser.parse_args()
     numbers = map(int, re.findall("Test ([0-9]+)", options.source.read_text(encoding="utf-8")))
     options.parts = list(range(1, max(numbers) + 1))
     host = llama_cpp.Host(options)
-    windows = random_models.make("windows", options.work)
-    for kv in WINDOWS_KV:
-        check_windows(host, options, windows, kv)
+    for family, names in FAMILIES.items():
+        model = random_models.make(family, options.work)
+        for name in names:
+            if name == EDGE and not options.all:
+                print(f"{model.name}: not {EDGE}, which takes some seconds for each configuration and is part of --all")
+                continue
+            for kv in WINDOWS_KV:
+                check_windows(host, options, model, kv, name)
     small = random_models.make("plain", options.work)
     for kv in ALL if options.all else QUICK:
         for sequences in (1, 2) if options.all else (1,):
