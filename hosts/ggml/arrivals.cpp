@@ -39,8 +39,9 @@ void Arrivals::forget(const CellRange& range) {
     std::fill(tokens_.begin() + range.begin, tokens_.begin() + range.end, 0);
 }
 
-std::vector<int64_t> Arrivals::gone_from(const Arrivals& other) const {
-    const std::unordered_set<uint64_t> present(other.tokens_.begin(), other.tokens_.end());
+std::vector<int64_t> Arrivals::gone_from(const Arrivals& other, std::span<const uint64_t> states) const {
+    std::unordered_set<uint64_t> present(other.tokens_.begin(), other.tokens_.end());
+    for (const uint64_t state : states) present.insert(~state);
     std::vector<int64_t> gone;
     for (size_t cell = 0; cell < tokens_.size(); ++cell)
         if (tokens_[cell] != 0 && !present.contains(tokens_[cell])) gone.push_back(static_cast<int64_t>(cell));

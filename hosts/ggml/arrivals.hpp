@@ -29,8 +29,8 @@ public:
     void take_state(std::span<const int32_t> cells, uint64_t state);
     void forget(const CellRange& range);
 
-    // The cells whose tokens another cache had, too, and has no more.
-    std::vector<int64_t> gone_from(const Arrivals& other) const;
+    // The cells whose tokens another cache had, too, and has no more. states: numbers of those that it has set aside.
+    std::vector<int64_t> gone_from(const Arrivals& other, std::span<const uint64_t> states) const;
 
 private:
     struct Counts {

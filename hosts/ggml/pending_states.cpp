@@ -158,6 +158,13 @@ bool PendingStates::has_set_aside() const {
     return std::any_of(states_.begin(), states_.end(), [](const State& state) { return state.is_set_aside; });
 }
 
+std::vector<uint64_t> PendingStates::numbers_set_aside() const {
+    std::vector<uint64_t> numbers;
+    for (const State& state : states_)
+        if (state.is_set_aside) numbers.push_back(state.number.value_or(0));
+    return numbers;
+}
+
 std::vector<PendingStates::State> PendingStates::take_seen(int64_t stream, const MaskSlice& mask, int64_t tokens) {
     std::vector<State> seen = take_if([&](const State& state) {
         if (!state.is_set_aside || state.stream != stream) return false;

@@ -53,6 +53,7 @@ public:
     // A state of zeros stays here until a mask shows it.
     void set_aside(State state);
     bool has_set_aside() const;
+    std::vector<uint64_t> numbers_set_aside() const;
     // Of a stream those that were set aside and of which one of the first `tokens` rows of the mask sees a cell.
     std::vector<State> take_seen(int64_t stream, const MaskSlice& mask, int64_t tokens);
 

@@ -151,7 +151,8 @@ void VirtualCache::remove_what_base_lacks(int64_t stream) {
     const std::shared_ptr<VirtualCache> base = base_.lock();
     if (!base || !base->cache_.is_made()) return;
     base->restore_pending();
-    for (const CellRange& range : to_ranges(arrivals_.gone_from(base->arrivals_))) remove(stream, range);
+    const std::vector<int64_t> gone = arrivals_.gone_from(base->arrivals_, base->states_.numbers_set_aside());
+    for (const CellRange& range : to_ranges(gone)) remove(stream, range);
 }
 
 // Of a state that was refused, or for which there is no room, nothing stays, so that only who needs it fails.
