@@ -1,17 +1,19 @@
 /* winnow_loader.h - opens a Winnow backend: finds the shared object, loads it, negotiates the version.
  *
  * A convenience for hosts, not part of the ABI: a host may as well dlopen a backend and call winnow_get_api itself.
- * C99 and POSIX; link with the static library winnow_loader, or compile winnow_loader.c into the host.
+ * C99, for POSIX systems and Windows. Link with the static library winnow_loader, or compile winnow_loader.c into the
+ * host.
  *
  * The search, in order:
- *   1. A name with a '/' in it is a path and is opened as it is.
+ *   1. A name with a '/' in it (on Windows also '\') is a path and is opened as it is.
  *   2. NULL or "" stands for the environment variable WINNOW_BACKEND (a path or a short name), else for "opencl".
- *   3. A short name such as "opencl" or "reference" stands for the file libwinnow_<name>.so, which is looked for in
- *      a. the directories of the environment variable WINNOW_PATH, separated by ':'
+ *   3. A short name such as "opencl" or "reference" stands for the file libwinnow_<name>.so (on Windows
+ *      winnow_<name>.dll), which is looked for in
+ *      a. the directories of the environment variable WINNOW_PATH, separated by ':' (on Windows ';')
  *      b. the directory of the program or shared object that contains this loader, then winnow, ../lib and
  *         ../lib/winnow from there
  *      c. the system's folder for backends, where the loader was built to be installed below /usr or /opt
- *      d. where the system looks (LD_LIBRARY_PATH, the linker's cache).
+ *      d. where the system looks (LD_LIBRARY_PATH and the linker's cache; on Windows PATH).
  * The first file that exists is the one: if it cannot be loaded, that is an error and no later place is tried.
  */
 #ifndef WINNOW_LOADER_H
@@ -28,8 +30,8 @@ extern "C" {
 /* An open backend. Not to be copied while both copies are in use: one winnow_library_close ends it. */
 typedef struct winnow_library {
     const winnow_api *api;              /* valid until winnow_library_close */
-    void *handle;                       /* what dlopen returned */
-    char path[WINNOW_LOADER_PATH_SIZE]; /* what was handed to dlopen */
+    void *handle;                       /* what dlopen or LoadLibraryEx returned */
+    char path[WINNOW_LOADER_PATH_SIZE]; /* what was opened */
 } winnow_library;
 
 /* Opens the backend called `name` (see above) and fills *library.
