@@ -28,6 +28,7 @@ HELPERS = {"winnow_load_backend": "llama_archs_.*", "winnow_llama_sequences": "v
            "winnow_llama_save_load_state": "save_load_state", "winnow_virtual_plan_test": "virtual_plan",
            "winnow_virtual_host_test": "virtual_host", "winnow_llama_states": "virtual_exact_states",
            "winnow_llama_programs": "virtual_programs", "winnow_ggml_later": "version"}
+MOST_OUTPUT = 1 << 20  # bytes of a test that passed, in which it says what of it was not tested
 # A column of the row, and the tests of tests/ggml that it stands for, as regular expressions.
 COLUMNS = {
     "layout": ("layouts", "layout_check", "version", "virtual_plan", "virtual_host"),
@@ -165,7 +166,7 @@ def run_tests(folder, tests, chosen, unbuilt, programs):
         return failed, []
     say(f"testing: {', '.join(wanted)}")
     subprocess.run(["ctest", "--test-dir", folder, "--output-on-failure", "--parallel", "2", "--output-junit", results,
-                    "-R", f"^ggml[.]({'|'.join(wanted)})$"],
+                    "--test-output-size-passed", str(MOST_OUTPUT), "-R", f"^ggml[.]({'|'.join(wanted)})$"],
                    env=os.environ | {"PYTHONUNBUFFERED": "1", "WINNOW_RERUN_TESTS": "1", "WINNOW_TUNING": "off",
                                      "WINNOW_PROGRAM_CACHE_MIB": "1024"})
     if not results.exists():
@@ -191,12 +192,14 @@ def read_results(results, programs):
     passed, absent = {}, []
     for case in xml.etree.ElementTree.parse(results).iter("testcase"):
         name = case.get("name").removeprefix("ggml.")
+        said = case.findtext("system-out") or ""
         passed[name] = case.get("status") == "run"
-        unknown = None if passed[name] else unknown_option(case.findtext("system-out") or "", programs)
+        absent += [f"not {part} of {name}: {why}" for part, why in re.findall("^not tested: (.*?): (.*)", said, re.M)]
+        unknown = None if passed[name] else unknown_option(said, programs)
         if unknown:
             del passed[name]
             absent.append(f"not {name}: {unknown}")
-    return passed, absent
+    return passed, list(dict.fromkeys(absent))
 
 
 def show(name, tree, tests, passed, absent):

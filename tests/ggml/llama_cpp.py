@@ -51,6 +51,11 @@ def parser(description, *more):
     return made
 
 
+def not_tested(part, reason):
+    """Says that this llama.cpp cannot have a part of the test. ci/llama_cpp.py shows such lines in its row."""
+    print(f"not tested: {part}: {reason}", flush=True)
+
+
 class Host:
     """Runs a program of llama.cpp's."""
 

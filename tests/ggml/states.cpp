@@ -2,6 +2,7 @@
 // logits are, and what is saved again. Prints a line for each use:
 //
 //   <use>: <bytes that differ> <largest difference of a logit> <tokens that came out>
+//   <use>: not tested, <reason>
 //
 //   states <model> <file with text>
 #include <algorithm>
@@ -23,6 +24,12 @@ using Tokens = std::vector<llama_token>;
 using Bytes = std::vector<uint8_t>;
 
 constexpr int steps = 24; // that follow a state
+
+#ifdef LLAMA_STATE_SEQ_FLAGS_ON_DEVICE
+constexpr llama_state_seq_flags on_device = LLAMA_STATE_SEQ_FLAGS_ON_DEVICE;
+#else
+constexpr llama_state_seq_flags on_device = 0; // older ones have states in the host's memory alone
+#endif
 
 struct Use {
     const char *name;
@@ -91,7 +98,7 @@ public:
         params.swa_full = use.has_full_windows;
         context_ = llama_init_from_model(model, params);
         if (!context_) throw std::runtime_error("no context");
-        flags_ = use.lies_on_device ? LLAMA_STATE_SEQ_FLAGS_ON_DEVICE : 0;
+        flags_ = use.lies_on_device ? on_device : 0;
     }
     ~Session() { llama_free(context_); }
     Session(const Session &) = delete;
@@ -220,7 +227,12 @@ void run_all(const char *model_path, const char *text_path) {
                        text.data(), static_cast<int32_t>(text.size()), false, false);
     if (count < 600) throw std::runtime_error("the text is too short");
     text.resize(static_cast<size_t>(count));
-    for (const Use &use : uses) run(model.get(), text, use);
+    for (const Use &use : uses) {
+        if (use.lies_on_device && on_device == 0)
+            std::printf("%s: not tested, this llama.cpp has no LLAMA_STATE_SEQ_FLAGS_ON_DEVICE\n", use.name);
+        else
+            run(model.get(), text, use);
+    }
 }
 
 } // namespace
