@@ -107,6 +107,11 @@ class Host:
                                 env=self.settings(winnow, environment), stdin=subprocess.DEVNULL, stdout=stdout,
                                 stderr=stderr, text=True, errors="replace", preexec_fn=group.join if group else None)
 
+    def help(self, program):
+        """What a program says of its options."""
+        out, err, _ = self.run(program, "--help", winnow=False)
+        return out + err
+
     def run(self, program, *arguments, winnow, status=0, environment=None, group=None):
         """(stdout, stderr, report): report is what the plugin wrote, None without Winnow or if it was not called."""
         with self.start(program, *arguments, winnow=winnow, environment=environment, group=group,

@@ -18,10 +18,12 @@ QUICK = ("--no-webui", "-fa", "on", "-t", 1, "--no-warmup")
 IDLE = 0.1  # after the last answer: the handler of SIGINT waits for ever for a lock that what it interrupts has
 
 
-def with_draft(draft, tokens):
+def with_draft(host, draft, tokens):
     """Arguments by which a draft model drafts so many tokens at a time, with its attention in Winnow."""
-    return ["-md", draft, "-devd", "Winnow", "--spec-type", "draft-simple", "--spec-draft-n-max", tokens,
-            "--spec-draft-p-min", 0]
+    of_draft = ["-md", draft, "-devd", "Winnow"]
+    if "draft-simple" in host.help("llama-server"):
+        return [*of_draft, "--spec-type", "draft-simple", "--spec-draft-n-max", tokens, "--spec-draft-p-min", 0]
+    return [*of_draft, "--draft-max", tokens, "--draft-p-min", 0]  # older servers draft whenever there is a draft model
 
 
 def free_port():
@@ -101,9 +103,12 @@ class Server:
             raise llama_cpp.Failure(self.failure(f"answered {path} with {error.read().decode()}")) from error
 
     def complete(self, slot, prompt, tokens, **more):
-        """The likeliest continuation: llama-server's answer, with `content` and `timings`."""
-        return self.ask("/completion", {"prompt": prompt, "n_predict": tokens, "temperature": 0, "id_slot": slot,
-                                        "ignore_eos": True, "cache_prompt": True, **more})
+        """The likeliest continuation: llama-server's answer, with `content` and `timings`. slot: None lets the server
+        choose, without which older ones do not look into the prompts that are kept in memory."""
+        if slot is not None:
+            more["id_slot"] = slot
+        return self.ask("/completion", {"prompt": prompt, "n_predict": tokens, "temperature": 0, "ignore_eos": True,
+                                        "cache_prompt": True, **more})
 
     def complete_together(self, prompts, tokens, **more):
         """A continuation of each prompt, each in a slot of its own, at the same time."""

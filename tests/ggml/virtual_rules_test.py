@@ -18,7 +18,7 @@ DRAFT_HEAD = 128  # the target's heads have 64
 def complete(host, options, kv):
     """(text, report)"""
     arguments = ["-m", options.model, "-c", CONTEXT, "-np", 1, "-ub", 64, "--cache-ram", 0, "--ctx-checkpoints", 0,
-                 *with_draft(options.draft, GUESSES)]
+                 *with_draft(host, options.draft, GUESSES)]
     with Server(host, kv, *arguments) as server:
         text = server.complete(0, options.prompt, TOKENS)["content"]
     expect(server.report is not None, "the plugin was not called: it wrote no report")

@@ -132,7 +132,7 @@ def states(host, options, kv):
                  "-lv", 5]
     with Server(host, kv, *arguments) as server:
         for begin in range(3):
-            server.complete(0, options.prose[PROMPT * begin:PROMPT * (begin + 1)], TOKENS)
+            server.complete(None, options.prose[PROMPT * begin:PROMPT * (begin + 1)], TOKENS)
     found = re.findall(r"saving prompt with length (\d+), total state size = ([\d.]+) MiB", "".join(server.log))
     expect(found, server.failure("kept no state"))
     return found

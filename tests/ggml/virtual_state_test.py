@@ -16,6 +16,7 @@ TOKENS = 32
 BUDGET = 64
 DEPTH = 256
 UNLIMITED = "none:k=f16,v=f16"
+PACKED = "none:k=q8_0,v=q8_0"
 LIMITED = (f"window:budget={BUDGET},k=f16,v=f16", f"winnow:budget={BUDGET}")
 RECALL = "winnow:budget=1/4,recall=host"
 COMMON = ["-ub", 64]
@@ -49,8 +50,8 @@ def serve(host, options, kv, talk, *arguments):
     return texts, [server.report]
 
 
-def ask(server, prompt, reused):
-    answer = server.complete(0, prompt, TOKENS)
+def ask(server, prompt, reused, slot=0):
+    answer = server.complete(slot, prompt, TOKENS)
     timings = answer["timings"]
     expect(timings["cache_n"] >= reused, f"only {timings['cache_n']} tokens came from the cache: {timings}")
     return answer["content"]
@@ -75,10 +76,10 @@ def cache_ram(host, options, kv):
     """llama-server puts a talk aside for another, and takes it up again."""
     def talk(server, options):
         opening, other, more = (options.prose[i * PROMPT:(i + 1) * PROMPT] for i in range(3))
-        first = ask(server, opening, 0)
-        second = ask(server, other, 0)
-        return [first, second, ask(server, opening + first + more[:TURN], PROMPT // 2),
-                ask(server, other + second + more[TURN:2 * TURN], PROMPT // 2)]
+        first = ask(server, opening, 0, slot=None)
+        second = ask(server, other, 0, slot=None)
+        return [first, second, ask(server, opening + first + more[:TURN], PROMPT // 2, slot=None),
+                ask(server, other + second + more[TURN:2 * TURN], PROMPT // 2, slot=None)]
 
     return serve(host, options, kv, talk, "--cache-ram", 64)
 
@@ -107,14 +108,17 @@ def survive_damage(host, options, kv):
         path.write_bytes(state)
         server.ask("/slots/0?action=restore", {"filename": path.name})
         try:
-            failure = server.complete(0, opening + first, TOKENS)["content"]
-        except llama_cpp.Failure as refused:
-            failure = str(refused)
-        expect("a sequence needs cell" in failure, f"{kv}: a damaged state is used: {failure}")
+            used = server.complete(0, opening + first, TOKENS)["content"]
+        except llama_cpp.Failure:
+            used = None
+        expect(used is None, f"{kv}: a damaged state is used: {used}")
         reused = server.complete(1, other + second + opening[:TURN], TOKENS)["timings"]["cache_n"]
         expect(reused > PROMPT // 2, f"{kv}: the other slot has lost its talk: {reused} tokens came from the cache")
         again = server.complete(0, opening, TOKENS)["content"]
-        expect(again == first, f"{kv}: the slot fails after it was cleared: {again}, before {first}")
+        # Within a budget tokens that were removed may have a part of it until their cells are used again.
+        expect(again == first or (kv in LIMITED and len(again) >= TOKENS),
+               f"{kv}: the slot fails after it was cleared: {again}, before {first}")
+    expect("a sequence needs cell" in "".join(server.log), server.failure("does not say which cells are damaged"))
     path.unlink()
     print(f"damaged slot file, {kv}: the slot goes on once it is cleared")
 
@@ -197,7 +201,8 @@ def test():
                     expect(max(cache["resident_of_layers"]) <= BUDGET * cache["kv_heads"], f"{name}, {kv}: {cache}")
             expect_evictions(f"{name}, {kv}", reports)
     expect_one_size(options.slot_files)
-    survive_damage(host, options, LIMITED[1])
+    for kv in (PACKED, LIMITED[1]):
+        survive_damage(host, options, kv)
 
 
 llama_cpp.main(test)
