@@ -304,7 +304,8 @@ def gpt_oss():
     for layer in range(LAYERS):
         model.add_norm(f"blk.{layer}.attn_norm", EMBEDDING)
         model.add_attention(layer, heads, kv_heads, size)
-        model.add_bias(f"blk.{layer}.attn_output", (EMBEDDING,))
+        for name, width in (("q", heads * size), ("k", kv_heads * size), ("v", kv_heads * size), ("output", EMBEDDING)):
+            model.add_bias(f"blk.{layer}.attn_{name}", (width,))
         model.add_norm(f"blk.{layer}.attn_sinks", heads, 2)
         model.add_norm(f"blk.{layer}.post_attention_norm", EMBEDDING)
         model.add_experts(layer, experts)
