@@ -27,7 +27,8 @@ PACKED = "winnow"
 TIE, PLAIN_TIE = 1e-4, .03
 CLOSE = 1e-3  # of embeddings: the distance, as a share of the length
 PACKED_CLOSE = .3
-FAULT = re.compile(r" E .*winnow:|winnow:.*(?:error|failed|cannot|refused)", re.I)
+# The names of a driver's quirks, which older servers show, too, tell of no fault.
+FAULT = re.compile(r" E .*winnow:|winnow: (?!quirks of this driver).*(?:error|failed|cannot|refused)", re.I)
 
 
 def text(options, number):
