@@ -277,6 +277,7 @@ void broken_states(llama_model *model) {
     session.decode({{1, part(300, 60)}});
     for (const double share : {.1, .4, .8}) {
         if (session.restore_part(0, 2, share)) throw std::runtime_error("a part of a state was taken for all of it");
+        session.remove(2, 0); // older llama.cpp keep the cells that they read
         add(out, session.generate(0, 2));
         session.decode({{2, part(500, 20)}});
         add(out, session.generate(2, 2));
@@ -313,7 +314,8 @@ void damaged_states(llama_model *model) {
     print("damaged states", out);
 }
 
-// A state in the cells of another sequence's beginning, whose rest lives: a virtual cache drops the rest, and says so.
+// A state in the cells of another sequence's beginning, whose rest lives: a virtual cache drops the rest, and says so,
+// if it knows the beginning. -1 stands for the token of a sequence that fails.
 void states_over_beginnings(llama_model *model) {
     Session session(model, 512, 3, true);
     Tokens out;
@@ -321,13 +323,13 @@ void states_over_beginnings(llama_model *model) {
     session.decode({{1, part(300, 60)}});
     session.remove_beginning(1, 16);
     if (!session.restore_part(0, 2, 1)) throw std::runtime_error("a state was not taken");
-    bool fails = false;
     try {
         session.decode({{1, part(80, 4)}});
+        out.push_back(session.next(1));
     } catch (const std::runtime_error &) {
-        fails = true;
+        if (!is_virtual()) throw;
+        out.push_back(-1);
     }
-    if (fails != is_virtual()) throw std::runtime_error("a sequence goes on without what was dropped");
     add(out, session.generate(0, 2));
     session.decode({{2, part(500, 4)}});
     add(out, session.generate(2, 2));
