@@ -15,7 +15,7 @@ from llama_cpp import expect
 
 FAMILIES = ("plain", "windows", "chunked", "hybrid", "latent", "uneven", "alibi", "sinks", "encoder")
 FEWEST = 100  # tokens of a program, on average: fewer, and most of what it does was refused
-FEWEST_RESTORED = 50  # tokens of states that a program with states puts back, on average
+FEWEST_RESTORED = 20  # tokens of states that a program with states puts back, on average
 MOST_REFUSED = .05  # of the programs with states: they ended where the plugin had dropped tokens for a state
 
 
