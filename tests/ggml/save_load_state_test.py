@@ -40,11 +40,22 @@ def run(host, options, what, model, kv, *arguments):
     return report
 
 
-def check_windows(host, options, model, kv, name):
-    what = f"{model.name}, {kv}, {name}"
+def arguments_of(options, name):
     # Without a prompt the program makes one of as many random tokens as a batch may have.
     prompt = () if name == EDGE else ("-p", options.text.read_text(encoding="utf-8")[:PROMPT])
-    report = run(host, options, what, model, kv, *ARGUMENTS[name], *prompt)
+    return *ARGUMENTS[name], *prompt
+
+
+def passes_without_winnow(host, options, model, name):
+    """Older llama.cpp abort where the cells of a window's state are no single range, or read it wrongly."""
+    with host.start(options.program, "-m", model, "-t", 1, "-fa", "on", *arguments_of(options, name),
+                    winnow=False) as process:
+        return process.wait() == 0
+
+
+def check_windows(host, options, model, kv, name):
+    what = f"{model.name}, {kv}, {name}"
+    report = run(host, options, what, model, kv, *arguments_of(options, name))
     if kv:
         expect(len(report["caches"]) > 2 and report["sdpa_calls"] == 0, f"{what}: in place: {report}")
     else:
@@ -77,6 +88,9 @@ def test():
         for name in names:
             if name == EDGE and not options.all:
                 print(f"{model.name}: not {EDGE}, which takes some seconds for each configuration and is part of --all")
+                continue
+            if not passes_without_winnow(host, options, model, name):
+                llama_cpp.not_tested(f"{name} of {family}", "llama.cpp's test fails without Winnow, too")
                 continue
             for kv in WINDOWS_KV:
                 check_windows(host, options, model, kv, name)
