@@ -17,7 +17,7 @@ constexpr uint32_t times_read = 17;                // in one launch, of few byte
 
 constexpr const char* legend =
     "% binds: of the time that the larger of reading and arithmetic takes alone; reading alone where the variant is\n"
-    "_tensor or _integer; empty: us of an empty launch; x floor: the time over that of an empty launch and of reading\n"
+    "_tensor; empty: us of an empty launch; x floor: the time over that of an empty launch and of reading\n"
     "without one; x ...: how many times as fast\n";
 
 // A device's limits; none where the backend computes without OpenCL.
@@ -50,7 +50,7 @@ private:
 };
 
 // Seconds of the multiply-adds alone, at the device's peak: each element of K and V is converted once, and multiplied
-// for each query head of its KV head. A packed element takes no less than one of f16, but where bytes are multiplied.
+// for each query head of its KV head. A packed element takes no less than one of f16.
 double arithmetic_seconds(const AttentionSizes& sizes, double of_multiply_add, double of_conversion) {
     const auto elements = static_cast<double>(sizes.kv_heads * sizes.kv_len * sizes.head_size);
     const auto group = static_cast<double>(sizes.group);
@@ -66,10 +66,8 @@ nlohmann::json measure(const Options& options, Backend& backend, Limits& limits,
     AttentionSizes f16_sizes = sizes;
     f16_sizes.k_type = f16_sizes.v_type = WINNOW_TYPE_F16;
     const bool is_f16 = sizes.k_type == WINNOW_TYPE_F16 && sizes.v_type == WINNOW_TYPE_F16;
-    // Products of small matrices, and of bytes, have peaks of their own, which are not measured.
-    const std::string variant = problem.variant();
-    const bool has_arithmetic =
-        limits.peaks && variant.find("_tensor") == std::string::npos && variant.find("_integer") == std::string::npos;
+    // Products of small matrices have a peak of their own, which is not measured.
+    const bool has_arithmetic = limits.peaks && problem.variant().find("_tensor") == std::string::npos;
 
     Turns turns;
     turns.add([&] { problem.run(); });
@@ -116,7 +114,7 @@ nlohmann::json measure(const Options& options, Backend& backend, Limits& limits,
                read_turn ? fixed(turns.seconds(empty_turn) * 1e6, 1) : "-", read_turn ? fixed(times_floor, 2) : "-",
                turns.cell(ggml_turn), turns.cell(f16_turn), turns.cell(dequantized_turn), fixed(scores_cost * 100, 1)},
               width);
-    nlohmann::json row{{"variant", variant},
+    nlohmann::json row{{"variant", problem.variant()},
                        {"kv_heads", sizes.kv_heads},
                        {"group", sizes.group},
                        {"head_size", sizes.head_size},

@@ -37,7 +37,6 @@
 #define sum_query_groups OF_SEGMENT(sum_query_groups)
 #define dot_four OF_SEGMENT(dot_four)
 #define dot16 OF_SEGMENT(dot16)
-#define queries_can_round OF_SEGMENT(queries_can_round)
 #define dot_elements OF_SEGMENT(dot_elements)
 #define load_keys_transposed OF_SEGMENT(load_keys_transposed)
 #define sdpa_logits OF_SEGMENT(sdpa_logits)
@@ -49,11 +48,6 @@
 #define prefetch_values OF_SEGMENT(prefetch_values)
 #define load_values OF_SEGMENT(load_values)
 #define sdpa_values OF_SEGMENT(sdpa_values)
-
-/* sdpa_byte_keys.h */
-#define byte_query OF_SEGMENT(byte_query)
-#define round_query OF_SEGMENT(round_query)
-#define dot_bytes_of_four OF_SEGMENT(dot_bytes_of_four)
 
 /* sdpa_group_segment.h */
 #define group_queries OF_SEGMENT(group_queries)

@@ -94,11 +94,6 @@ static inline key_set find_read(const sdpa_params* p, key_set used, const float1
     return read;
 }
 
-#if INTEGER_DOT
-#include "integer_dot.h"
-#include "format_bytes.h"
-#endif
-
 #define SEGMENT_CODE "sdpa_vector_segment.h"
 #include "sdpa_every_segment.h"
 #include "sdpa_attend.h"

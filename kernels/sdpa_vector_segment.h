@@ -7,17 +7,10 @@
 
 /* ---- Logits ---- */
 
-#if OF_SEGMENT(K_BYTES)
-#include "sdpa_byte_keys.h"
-#endif
-
 /* Rows of Q as the keys want to meet them. */
 typedef struct segment_queries {
     float16 rows[ROWS * K_CHUNKS]; /* [ROWS][K_CHUNKS] */
     float sums[ROWS * K_GROUPS];   /* [ROWS][K_GROUPS], of the elements of a group; of biased keys alone */
-#if OF_SEGMENT(K_BYTES)
-    byte_query bytes[ROWS];
-#endif
 } segment_queries;
 
 static inline void sum_query_groups(const float16* q, float* sums) {
@@ -32,11 +25,7 @@ static inline void load_queries(const sdpa_params* p, const sdpa_memory* memory,
                                 segment_queries* q) {
     for (uint r = 0; r < ROWS; ++r) {
         load_query(q_row(p, memory, work, r), p->q_type, q->rows + r * K_CHUNKS);
-#if OF_SEGMENT(K_BYTES)
-        q->sums[r] = round_query(q->rows + r * K_CHUNKS, q->bytes + r);
-#else
         if (K_BIASED) sum_query_groups(q->rows + r * K_CHUNKS, q->sums + r * K_GROUPS);
-#endif
     }
 }
 
@@ -44,15 +33,6 @@ static inline void load_queries(const sdpa_params* p, const sdpa_memory* memory,
  * lane by lane, and requests for what comes later. sum: [ROWS_AT_ONCE][4]. */
 static inline void dot_four(const segment_queries* q, uint first, const __global uchar* const* k,
                             const key_factors* of_keys, uint key, long near, long far, float16 (*sum)[4]) {
-#if OF_SEGMENT(K_BYTES)
-    if (first == 0)
-#pragma unroll
-        for (uint j = 0; j < 4; ++j)
-#pragma unroll
-            for (uint chunk = 0; chunk < K_CHUNKS; ++chunk)
-                PREFETCH_CHUNK(k[j], chunk, K_ROW_BYTES, K_CHUNKS, near, far, K_PACKED);
-    dot_bytes_of_four(q->bytes + first, k, sum);
-#else
 #pragma unroll
     for (uint r = 0; r < ROWS_AT_ONCE; ++r) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = (float16)(0.0f);
 #pragma unroll
@@ -71,7 +51,6 @@ static inline void dot_four(const segment_queries* q, uint first, const __global
                 for (uint j = 0; j < KEYS_ABREAST; ++j)
                     sum[r][begin + j] = fma(x[j], q->rows[(first + r) * K_CHUNKS + chunk], sum[r][begin + j]);
         }
-#endif
 }
 
 /* Inner products of all rows with the 16 keys of the tile's vector i, from `keys` on, asking for what comes later on
@@ -93,24 +72,12 @@ static inline void dot16(const segment_queries* q, const __global uchar* keys, l
         }
     }
     for (uint r = 0; r < ROWS; ++r) {
-        float16 dot = sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
-#if OF_SEGMENT(K_BYTES)
-        dot *= q->bytes[r].factor;
-#endif
+        const float16 dot = sum_blocks_of_4(sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]);
         s[r * TILE_VECTORS] = finish_dot(dot, q->sums + r * K_GROUPS, of_keys, i) * scale;
     }
 }
 
-/* Whether no row holds infinity or NaN, which have no 8 bits. */
-static inline int queries_can_round(const segment_queries* q) {
-#if OF_SEGMENT(K_BYTES)
-    for (uint r = 0; r < ROWS; ++r)
-        if (!q->bytes[r].is_finite) return 0;
-#endif
-    return 1;
-}
-
-/* Scores `count` keys element by element: where these must not be taken apart, or Q rounded. s: [ROWS][TILE]. */
+/* Scores `count` keys element by element: where these must not be taken apart. s: [ROWS][TILE]. */
 static inline void dot_elements(const segment_queries* q, const __global uchar* keys, long stride, uint count,
                                 float scale, float* s) {
 #pragma unroll 1
@@ -132,7 +99,7 @@ static inline void sdpa_logits(const sdpa_params* p, const sdpa_work_tile* work,
     const long near = near_keys(work, tile) * stride, far = far_keys(work, tile) * stride;
     key_factors of_keys;
     stage_key_factors(&of_keys, keys, stride, BITS_OF_TILE(tile->count));
-    if (factors_are_finite(&of_keys) && queries_can_round(q))
+    if (factors_are_finite(&of_keys))
         for (uint i = 0; i * 16 < tile->count; ++i)
             dot16(q, keys, stride, &of_keys, i, work->key_end - 1 - tile->key, near, far, p->scale, s + i);
     else

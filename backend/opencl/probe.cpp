@@ -70,18 +70,6 @@ void find_subgroups(Capabilities& found, cl_device_id device) {
     }
 }
 
-// PoCL compiles for the processor that it runs on, and takes its assembler; what LLVM knows of a new processor may be
-// an older one, so that it does not make the instruction by itself.
-IntegerDot find_integer_dot(const DeviceEntry& entry, cl_device_id device) {
-#if defined(__x86_64__) && defined(__GNUC__)
-    if (entry.info.type == WINNOW_DEVICE_CPU && entry.info.platform == pocl_platform &&
-        __builtin_cpu_supports("avx512vnni"))
-        return IntegerDot::vnni;
-#endif
-    return has_word(device_text(device, CL_DEVICE_EXTENSIONS), "cl_khr_integer_dot_product") ? IntegerDot::extension
-                                                                                             : IntegerDot::none;
-}
-
 } // namespace
 
 Capabilities told_capabilities(const DeviceEntry& entry, const Quirks& quirks) {
@@ -94,7 +82,6 @@ Capabilities told_capabilities(const DeviceEntry& entry, const Quirks& quirks) {
     found.quirks = quirks;
     found.takes_barriers = !quirks.has(Quirk::no_barriers);
     find_subgroups(found, entry.devices.front());
-    found.integer_dot = find_integer_dot(entry, entry.devices.front());
     if (quirks.has(Quirk::no_subgroups)) found.subgroup_sizes = 0;
     if (quirks.has(Quirk::no_tensor)) found.has_tensor_cores = false;
     found.single_launch = (entry.info.capabilities & WINNOW_CAPABILITY_SINGLE_LAUNCH) != 0;

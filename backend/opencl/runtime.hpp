@@ -37,10 +37,6 @@
 
 namespace winnow::opencl {
 
-// How four products of bytes are added in one instruction: by one of AVX-512, where the compiler takes assembler, or by
-// cl_khr_integer_dot_product.
-enum class IntegerDot { none, vnni, extension };
-
 // What was found out about the device; variants are chosen by this alone.
 struct Capabilities {
     uint32_t type = 0;          // WINNOW_DEVICE_*
@@ -52,8 +48,7 @@ struct Capabilities {
     uint32_t subgroup_sizes = 0;
     bool takes_ptx = false;        // its compiler takes the assembler of NVIDIA's GPUs, by which they exchange
     bool has_tensor_cores = false; // a subgroup multiplies small matrices in one instruction
-    IntegerDot integer_dot = IntegerDot::none;
-    bool takes_barriers = true; // its compiler copes with kernels of many work-items and many barriers
+    bool takes_barriers = true;    // its compiler copes with kernels of many work-items and many barriers
     // Operations, or single kernels of them, that groups of many work-items get wrong (self_test.hpp).
     std::vector<std::string_view> wrong_in_groups;
     Quirks quirks;              // of its driver, which what is above goes by, too: what a refusal names

@@ -34,18 +34,6 @@ uint32_t count_multiplied(const SdpaKernel& kernel) {
                       [&](const SdpaKernel::Formats& one) { return takes(one.k) && takes(one.v); }));
 }
 
-// Whether the codes of a row fit bytes and share one factor. Centroids are rounded to whole numbers.
-bool has_byte_keys(Type type, uint32_t head_size) {
-    switch (type) {
-    case Type::turbo4: return head_size % 64 == 0;
-    case Type::affine8_g64:
-    case Type::affine4_g64: return head_size == 64;
-    case Type::affine8_g128:
-    case Type::affine4_g128: return head_size == 128;
-    default: return false;
-    }
-}
-
 // Whether a prompt gains by blocks of rows in groups of many work-items over blocks of 8 rows: where a group has more
 // rows than that, and no tensor cores take all keys, which they do in blocks of 8.
 bool gains_by_blocks(const Variant& row, const Sdpa& args, const SdpaKernel& kernel, const Capabilities& device,
@@ -131,21 +119,8 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
     else if (options_.subgroup != 0 || options_.tensor == "emulated")
         throw Error(WINNOW_ERROR_UNSUPPORTED, "subgroup and tensor are of kernels of the shape subgroup; this one is " +
                                                   std::string(variant.shape));
-    if (!options_.dot.empty() && variant.shape == "cpu" && variant.forced_as == "vector") choose_integer_dot(kernel);
     kernel.subgroups.multiplies = kernel.subgroups.multiplies && count_multiplied(kernel) > 0;
     return kernel;
-}
-
-void SdpaLauncher::choose_integer_dot(SdpaKernel& kernel) const {
-    const bool is_emulated = options_.dot == "emulated";
-    const IntegerDot offered = runtime_.capabilities().integer_dot;
-    for (uint32_t i = 0; i < kernel.segments; ++i)
-        if (has_byte_keys(kernel.formats[i].k, kernel.head_size)) kernel.byte_keys |= 1u << i;
-    if (kernel.byte_keys == 0 || is_emulated) return;
-    if (offered == IntegerDot::none)
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "dot=integer is forced, but the device has neither AVX-512's VNNI under "
-                                              "PoCL nor cl_khr_integer_dot_product");
-    kernel.integer_dot = offered;
 }
 
 std::string SdpaLauncher::validate(const Sdpa& args) const {

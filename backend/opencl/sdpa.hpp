@@ -27,7 +27,6 @@ public:
 
 private:
     SdpaKernel choose(const Sdpa& args, SdpaSegments segments) const;
-    void choose_integer_dot(SdpaKernel& kernel) const;
 
     Runtime& runtime_;
     const VariantOptions& options_;

@@ -72,7 +72,6 @@ std::string SdpaKernel::name() const {
     if (std::any_of(formats.begin(), formats.begin() + segments, is_quantized)) name += "_quantized";
     name.append("_").append(variant->shape);
     if (subgroups.multiplies) name += "_tensor";
-    if (byte_keys != 0) name += "_integer";
     if (slots) name += "_slots";
     for (uint32_t i = 0; i < segments; ++i)
         name.append("_").append(format_name(formats[i].k)).append("_").append(format_name(formats[i].v));
@@ -103,11 +102,6 @@ std::string SdpaKernel::options() const {
     if (subgroups.size != 0) options += " -DSUBGROUP_SIZE=" + std::to_string(subgroups.size);
     if (subgroups.size != 0 && subgroups.takes_ptx) options += " -DSUBGROUP_PTX";
     if (subgroups.multiplies) options += " -DTENSOR_CORES=1";
-    if (byte_keys != 0) options += " -DINTEGER_DOT=1";
-    for (uint32_t i = 0; i < segments; ++i)
-        if ((byte_keys >> i & 1) != 0) options += " -DK_BYTES_" + std::to_string(i) + "=1";
-    if (integer_dot == IntegerDot::vnni) options += " -DINTEGER_DOT_VNNI";
-    if (integer_dot == IntegerDot::extension) options += " -DINTEGER_DOT_EXTENSION";
     return options;
 }
 

@@ -39,10 +39,8 @@ struct SdpaKernel {
     std::array<Formats, SDPA_MOST_SEGMENTS> formats;
     uint32_t head_size = 0;
     uint32_t v_head_size = 0;
-    uint32_t rows = 0;                         // the kernel's ROWS
-    Subgroups subgroups;                       // of the shape "subgroup"
-    uint32_t byte_keys = 0;                    // bit i: keys of segment i meet Q in 8 bits
-    IntegerDot integer_dot = IntegerDot::none; // how they do; none: without an instruction for it
+    uint32_t rows = 0;   // the kernel's ROWS
+    Subgroups subgroups; // of the shape "subgroup"
 
     bool operator==(const SdpaKernel&) const = default;
     std::string name() const;    // "sdpa_vector_cpu_f16_f16_d128_r4"

@@ -155,8 +155,7 @@ std::string values(std::string_view Variant::*column, std::string_view of_operat
 std::string choices() {
     return "kernel=" + values(&Variant::forced_as) + ", shape=" + values(&Variant::shape) +
            ", slot_shape=" + values(&Variant::shape, on_slots) +
-           ", subgroup=16|32|64, tensor=off|emulated, dot=integer|emulated, launches=1|2, splits=N (1 to 1024), "
-           "host_memory=copy|apart, "
+           ", subgroup=16|32|64, tensor=off|emulated, launches=1|2, splits=N (1 to 1024), host_memory=copy|apart, "
            "optimize=off, params=value|memory, quirks=" +
            quirk_choices() +
            " (several joined by +), group_overhead=N (to 10^9), divided_work=N (to 10^12), groups=N (1 to "
@@ -260,8 +259,6 @@ VariantOptions parse_variants(std::string_view text) {
             options.subgroup = number<uint32_t>(item, value, 64);
         } else if (key == "tensor" && (value == "off" || value == "emulated")) {
             options.tensor = value;
-        } else if (key == "dot" && (value == "integer" || value == "emulated")) {
-            options.dot = value;
         } else if (key == "slot_shape" && is_shape(value, on_slots)) {
             options.slot_shape = value;
         } else if (key == "launches") {

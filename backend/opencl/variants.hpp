@@ -51,7 +51,6 @@ struct VariantOptions {
     std::string slot_shape;    // of the operations on slots, pages and rows, before `shape`
     uint32_t subgroup = 0;     // work-items of a subgroup: 16, 32 or 64; 0: by the device
     std::string tensor;        // "off": no tensor cores; "emulated": lanes compute what they do; empty: by the device
-    std::string dot;           // "integer": keys meet Q in 8 bits, where they can; "emulated": without its instruction
     uint32_t launches = 0;     // 1: the last group combines the splits, 2: a second launch does; 0: by capability
     uint32_t splits = 0;       // parts into which the keys are cut; 0: by the amount of work
     bool copies = false;       // host memory is copied, even where the device reaches it

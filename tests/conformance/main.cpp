@@ -194,10 +194,6 @@ bool summarize() {
               is_well;
     is_well = formats_were_really_called() && is_well;
     is_well = cache_was_really_called() && is_well;
-    if (the_options.variants.find("dot=") != std::string::npos) {
-        std::printf("  keys in 8 bits: %llu cases\n", static_cast<unsigned long long>(the_subject.byte_key_cases()));
-        is_well = is_well && the_subject.byte_key_cases() > 0;
-    }
     list("UNSUPPORTED", the_subject.unsupported());
     if (ran("formats"))
         for (const auto& [what, count] : left_out())

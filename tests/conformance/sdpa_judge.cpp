@@ -27,10 +27,6 @@
 // p * f, and its product with the code, costs 2 u * 2 B; p * b costs u B; joining the two, of up to 2 B and B, 3 u B.
 // What the sums gather over the keys is in the tolerance, as it is for other formats.
 //
-// Where the variant's name says _integer, Q met the codes of keys rounded to 8 bits, by its largest element: e = 1/2 of
-// a 127th of that, of an element, which R q has below |q|. A dot product may then be off by |k[j]| sqrt(head_size) e,
-// where codes are centroids by another 64th of |q| |k[j]|, for they are rounded, too.
-//
 // With a threshold t, values whose p[j] is below it (the logits' error aside) may be passed over: out may be off by the
 // sum of their p[j] |v[j]|, of as many of them as v_rows_skipped says, and it may not say more than there are. Whether
 // NaN and infinity in such values reach out is free: an element that they alone make so is the reference's, or what it
@@ -83,10 +79,9 @@ double largest_magnitude(Iterator begin, Iterator end) {
 
 class Judge {
 public:
-    Judge(const SdpaProblem& got, const SdpaProblem& want, const SdpaProblem& biased, bool has_byte_keys)
-        : c_(got.shape), got_(got), want_(want), biased_(biased), has_byte_keys_(has_byte_keys),
-          k_batches_(c_.batch / c_.kv_batch), group_(c_.q_heads / c_.kv_heads),
-          v_group_(has_bias(c_.v_type) ? find_format(c_.v_type)->multiple : 1),
+    Judge(const SdpaProblem& got, const SdpaProblem& want, const SdpaProblem& biased)
+        : c_(got.shape), got_(got), want_(want), biased_(biased), k_batches_(c_.batch / c_.kv_batch),
+          group_(c_.q_heads / c_.kv_heads), v_group_(has_bias(c_.v_type) ? find_format(c_.v_type)->multiple : 1),
           v_groups_(has_bias(c_.v_type) ? c_.v_head_size / v_group_ : 0) {
         for (int64_t b = 0; b < c_.kv_batch; ++b)
             for (int64_t g = 0; g < c_.kv_heads; ++g)
@@ -125,7 +120,6 @@ private:
             const double logit = biased_.scores_out.get({b, h, i, static_cast<int64_t>(j)});
             dot_error[j] =
                 unit * (4 + static_cast<double>(c_.head_size) / 16) * scale_ * q_norm * key_norms_[first_key + j];
-            if (has_byte_keys_) dot_error[j] += scale_ * rounding_of_query({b, h, i, 0}, q_norm, first_key + j);
             delta[j] = dot_error[j] + unit * (16 * std::fabs(static_cast<double>(c_.softcap)) +
                                               4 * bias_size(b, h, i, static_cast<int64_t>(j)));
             if (std::isinf(logit) || sum == 0) continue;
@@ -146,14 +140,6 @@ private:
         }
         check("row_stats", got_.row_stats, {b, h, i, 0}, maximum, worst_delta + unit * std::fabs(maximum) + 1e-6);
         check("row_stats", got_.row_stats, {b, h, i, 1}, sum, sum * (tolerance + sum_error + std::expm1(worst_delta)));
-    }
-
-    double rounding_of_query(Index at, double q_norm, size_t key) const {
-        const double root = std::sqrt(static_cast<double>(c_.head_size));
-        if (is_turbo(c_.k_type)) return (root / 254 + 1.0 / 64) * q_norm * key_norms_[key];
-        double largest = 0;
-        for (; at[3] < c_.head_size; ++at[3]) largest = std::max(largest, std::fabs(got_.q.get(at)));
-        return root * largest / 254 * key_norms_[key];
     }
 
     double bias_size(int64_t b, int64_t h, int64_t i, int64_t j) const {
@@ -276,7 +262,6 @@ private:
 
     const SdpaCase& c_;
     const SdpaProblem &got_, &want_, &biased_;
-    bool has_byte_keys_;
     int64_t k_batches_, group_;
     int64_t v_group_, v_groups_; // elements, and groups of a row, that share a bias; no groups where V has none
     double scale_ = 1;
@@ -326,12 +311,10 @@ std::string judge_sdpa(const SdpaCase& shape, uint64_t seed, std::string* refusa
     if (before.message.empty()) return "supports_sdpa names no variant";
 
     std::string wrong = problem.damage();
-    const bool has_byte_keys = before.message.find("_integer") != std::string::npos;
-    if (has_byte_keys) subject().note_byte_keys();
     const SdpaProblem biased = run_reference(problem, WINNOW_SCORES_BIASED);
     const bool is_biased = shape.scores_mode == WINNOW_SCORES_BIASED || shape.scores_mode == WINNOW_SCORES_NONE;
     const SdpaProblem wanted = is_biased ? SdpaProblem() : run_reference(problem, shape.scores_mode);
-    const std::string verdict = Judge(problem, is_biased ? biased : wanted, biased, has_byte_keys).verdict();
+    const std::string verdict = Judge(problem, is_biased ? biased : wanted, biased).verdict();
     if (!verdict.empty()) wrong += (wrong.empty() ? "" : "\n") + verdict;
     return wrong.empty() ? "" : "variant " + before.message + ": " + wrong;
 }

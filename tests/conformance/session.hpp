@@ -79,8 +79,6 @@ public:
     // A test that asks for a slot that the backend leaves out.
     void note_not_offered(const std::string& what) { ++not_offered_[what]; }
 
-    void note_byte_keys() { ++byte_key_cases_; } // one whose keys met Q in 8 bits, as its variant says
-    uint64_t byte_key_cases() const { return byte_key_cases_; }
     uint64_t sdpa_calls() const { return sdpa_calls_; }
     uint64_t kv_append_calls() const { return kv_append_calls_; }
     uint64_t row_calls() const { return row_calls_; } // kv_requantize, kv_dequantize and hadamard
@@ -98,7 +96,7 @@ private:
     winnow_library library_{};
     winnow_context* context_ = nullptr;
     std::string path_, device_, variants_;
-    uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0, row_calls_ = 0, cache_steps_ = 0, byte_key_cases_ = 0;
+    uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0, row_calls_ = 0, cache_steps_ = 0;
     std::map<std::string, int> unsupported_, not_offered_;
 };
 

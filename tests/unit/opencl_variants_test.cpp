@@ -66,10 +66,10 @@ void expect_refusal(const std::function<void()>& call, const std::string& item) 
         for (const std::string& part :
              {"\"" + item + "\"", std::string("kernel=prefill|vector"), std::string("shape=workgroup|subgroup|cpu"),
               std::string("slot_shape=workgroup|cpu"), std::string("subgroup=16|32|64"),
-              std::string("tensor=off|emulated"), std::string("dot=integer|emulated"), std::string("launches=1|2"),
-              std::string("splits=N (1 to 1024)"), std::string("host_memory=copy"), std::string("optimize=off"),
-              std::string("params=value|memory"), std::string("group_overhead=N"), std::string("divided_work=N"),
-              std::string("groups=N (1 to 1024)"), std::string("quirks=off|no_barriers|")})
+              std::string("tensor=off|emulated"), std::string("launches=1|2"), std::string("splits=N (1 to 1024)"),
+              std::string("host_memory=copy"), std::string("optimize=off"), std::string("params=value|memory"),
+              std::string("group_overhead=N"), std::string("divided_work=N"), std::string("groups=N (1 to 1024)"),
+              std::string("quirks=off|no_barriers|")})
             EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
     }
 }
@@ -86,7 +86,6 @@ TEST(opencl_variants, nothing_is_forced_without_a_word) {
     EXPECT_EQ(options.params_in_memory, std::nullopt);
     EXPECT_EQ(options.subgroup, 0u);
     EXPECT_EQ(options.tensor, "");
-    EXPECT_EQ(options.dot, "");
     EXPECT_EQ(options.tuning, TuningChanges{});
 }
 
@@ -101,7 +100,6 @@ TEST(opencl_variants, what_is_forced_is_read) {
     EXPECT_EQ(parse_variants("shape=subgroup").shape, "subgroup");
     EXPECT_EQ(parse_variants("subgroup=64").subgroup, 64u);
     EXPECT_EQ(parse_variants("tensor=emulated").tensor, "emulated");
-    EXPECT_EQ(parse_variants("dot=integer").dot, "integer");
     EXPECT_EQ(parse_variants("slot_shape=workgroup").slot_shape, "workgroup");
     EXPECT_EQ(parse_variants("slot_shape=workgroup").shape, "");
     EXPECT_EQ(parse_variants("launches=1").launches, 1u);
