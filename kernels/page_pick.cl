@@ -48,18 +48,15 @@
 
 /* A head's scratch memory. Of a set of pages a block has 16 bits. */
 typedef struct pick_scratch {
-    __global uint16* keys;       /* [blocks] */
-    __global float16* scores;    /* [GROUP][blocks]: z log2 e, then 2 to that; once there are keys, a choice of them */
-    __global uint16* frame_keys; /* of the pages in frames */
-    __global float* entries;     /* the tables of page_score_codes.h */
-    __global ushort* eligible;   /* [blocks]: the pages that may be picked */
-    __global ushort* pinned;     /* those that have to be */
-    __global ushort* held;       /* those in frames, before the pick */
+    __global uint16* keys;     /* [blocks] */
+    __global float16* scores;  /* [GROUP][blocks]: z log2 e, then 2 to that; once there are keys, a choice of them */
+    __global float* entries;   /* the tables of page_score_codes.h */
+    __global ushort* eligible; /* [blocks]: the pages that may be picked */
+    __global ushort* pinned;   /* those that have to be */
+    __global ushort* held;     /* those in frames, before the pick */
     __global ushort* picked;
     uint blocks;
 } pick_scratch;
-
-static inline uint padded_to_16(uint count) { return (count + 15) / 16 * 16; }
 
 static inline pick_scratch divide_scratch(const page_pick_params* p, __global uchar* memory) {
     const uint slots_of_block = BLOCK_PAGES * p->index.page_slots;
@@ -67,8 +64,7 @@ static inline pick_scratch divide_scratch(const page_pick_params* p, __global uc
     at.blocks = (p->cold.slots + slots_of_block - 1) / slots_of_block;
     at.keys = (__global uint16*)memory;
     at.scores = (__global float16*)(at.keys + at.blocks);
-    at.frame_keys = (__global uint16*)(at.scores + GROUP * at.blocks);
-    at.entries = (__global float*)(at.frame_keys + padded_to_16(p->index.frame_count) / 16);
+    at.entries = (__global float*)(at.scores + GROUP * at.blocks);
     at.eligible = (__global ushort*)(at.entries + ENTRIES);
     at.pinned = at.eligible + at.blocks;
     at.held = at.pinned + at.blocks;
@@ -283,39 +279,6 @@ static void mark_picked(const pick_scratch* at, uint least, uint equal) {
     }
 }
 
-/* ---- Hysteresis ---- */
-
-/* The keys of the pages in frames, NO_KEY for a frame without a page that may be picked; returns in how many frames
- * there is one. */
-static uint make_frame_keys(const page_pick_params* p, const pick_scratch* at, const __global int* frames) {
-    const __global uint* const keys = (const __global uint*)at->keys;
-    __global uint* const frame_keys = (__global uint*)at->frame_keys;
-    uint held = 0;
-    for (uint frame = 0; frame < padded_to_16(p->index.frame_count); ++frame) {
-        const int page = frame < p->index.frame_count ? frames[frame] : -1;
-        const uint key = page >= 0 && (uint)page < at->blocks * BLOCK_PAGES ? keys[page] : NO_KEY;
-        frame_keys[frame] = key;
-        held += key != NO_KEY;
-    }
-    return held;
-}
-
-/* Picks the `more` pages of the largest keys among those in frames that are not picked yet. */
-static void pick_in_frames(const page_pick_params* p, const pick_scratch* at, const __global int* frames, uint more) {
-    __global uint* const frame_keys = (__global uint*)at->frame_keys;
-    for (uint frame = 0; frame < p->index.frame_count; ++frame)
-        if (frame_keys[frame] != NO_KEY && has_page(at->picked, (uint)frames[frame])) frame_keys[frame] = NO_KEY;
-    uint equal = 0;
-    const uint least = bound_of_largest(at->frame_keys, padded_to_16(p->index.frame_count) / 16, more,
-                                        (__global uint16*)at->scores, &equal);
-    for (uint frame = 0; frame < p->index.frame_count; ++frame) {
-        const uint key = frame_keys[frame];
-        if (key == NO_KEY || key < least || (key == least && equal == 0)) continue;
-        if (key == least) --equal;
-        add_page(at->picked, (uint)frames[frame]);
-    }
-}
-
 /* ---- Frames ---- */
 
 static void find_held(const page_pick_params* p, const pick_scratch* at, const __global int* frames) {
@@ -373,13 +336,9 @@ OUT_OF_LINE static void pick_of_head(const page_pick_params* p, const pick_head*
     const uint eligible = score_pages(p, &at, signatures, its->cold_tokens, mask, &tables, head, maximum);
     make_keys(p, &at, maximum);
     const uint picked = min(p->count, eligible);
-    uint by_score = picked;
-    if (p->by_score < picked && make_frame_keys(p, &at, its->frames) >= picked)
-        by_score = min(max(p->by_score, count_from(at.keys, at.blocks, PINNED)), picked);
     uint equal = 0, least = PINNED;
-    if (by_score > 0) least = bound_of_largest(at.keys, at.blocks, by_score, (__global uint16*)at.scores, &equal);
+    if (picked > 0) least = bound_of_largest(at.keys, at.blocks, picked, (__global uint16*)at.scores, &equal);
     mark_picked(&at, least, equal);
-    if (by_score < picked) pick_in_frames(p, &at, its->frames, picked - by_score);
     drop_frames(p, &at, its);
     counts[0] += picked;
     counts[1] += fill_frames(p, &at, its);

@@ -3,9 +3,8 @@
  *
  * Scratch memory, scratch_bytes for each head, as page_pick.cl divides it: the key of each page, an uint, in whole
  * blocks of 16 pages; the scores of each query head, a float for each page, in whose place some of the keys come later;
- * the keys of the pages in frames, in runs of 16, too; the tables of page_score_codes.h, where signatures are codes;
- * and four sets of pages, 16 bits of each for a block. Where groups have many work-items, as page_pick_workgroup.cl
- * divides it.
+ * the tables of page_score_codes.h, where signatures are codes; and four sets of pages, 16 bits of each for a block.
+ * Where groups have many work-items, as page_pick_workgroup.cl divides it.
  */
 #pragma once
 
@@ -24,16 +23,15 @@ typedef struct page_pick_params {
     winnow_u64 k_bytes, v_bytes; /* of a row */
     winnow_u64 scratch_bytes;
     winnow_i32 visible_from, visible_end;
-    winnow_u32 count, by_score;
+    winnow_u32 count;
     winnow_u32 q_type, mask_type; /* mask_type: TYPE_NONE without */
     winnow_u32 mask_columns;
     winnow_u32 mask_key_broadcast;
     winnow_f32 scale, bonus;
     winnow_u32 pinned_from; /* page */
-    winnow_u32 reserved;
 } page_pick_params;
 
-#define PAGE_PICK_PARAMS_SIZE 520
+#define PAGE_PICK_PARAMS_SIZE 512
 #ifdef __OPENCL_VERSION__
 typedef char page_pick_params_size_differs_from_the_host[sizeof(page_pick_params) == PAGE_PICK_PARAMS_SIZE ? 1 : -1];
 #else

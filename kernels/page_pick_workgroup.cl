@@ -50,7 +50,7 @@
 
 /* A head's scratch memory. */
 typedef struct pick_scratch {
-    __global ulong *keys, *frame_keys;
+    __global ulong* keys;
     __global float* z;      /* [HEADS][pages]: times log2 e, then 2 to that */
     __global float* scores; /* [pages] */
     __global float* entries;
@@ -65,8 +65,7 @@ ALWAYS_INLINE pick_scratch divide_scratch(const page_pick_params* p, __global uc
     at.pages = (p->cold.slots + p->index.page_slots - 1) / p->index.page_slots;
     at.entries = (__global float*)memory; /* vectors */
     at.keys = (__global ulong*)(at.entries + ENTRIES);
-    at.frame_keys = at.keys + at.pages;
-    at.z = (__global float*)(at.frame_keys + frames);
+    at.z = (__global float*)(at.keys + at.pages);
     at.scores = at.z + HEADS * at.pages;
     at.missing = (__global uint*)(at.scores + at.pages);
     at.free = at.missing + frames;
@@ -92,15 +91,14 @@ ALWAYS_INLINE uchar flags_of_page(const page_pick_params* p, const __global int*
     return is_seen ? (is_pinned ? MAY | PINNED : MAY) : 0;
 }
 
-/* Sets the flags of all pages; returns how many may be picked, and *pinned have to be. */
+/* Sets the flags of all pages; returns how many may be picked. */
 ALWAYS_INLINE uint flag_pages(const page_pick_params* p, const pick_scratch* at, const pick_head* its,
-                              const __global uchar* mask, uint* pinned, __local select_state* s) {
-    uint may = 0, have_to = 0;
+                              const __global uchar* mask, __local select_state* s) {
+    uint may = 0;
     for (uint page = LANE; page < at->pages; page += GROUP_SIZE) {
         const uchar flags = flags_of_page(p, its->cold_tokens, mask, page);
         at->flags[page] = flags;
         may += (flags & MAY) != 0;
-        have_to += (flags & PINNED) != 0;
     }
     barrier(CLK_GLOBAL_MEM_FENCE);
     for (uint frame = LANE; frame < p->index.frame_count; frame += GROUP_SIZE) {
@@ -108,7 +106,6 @@ ALWAYS_INLINE uint flag_pages(const page_pick_params* p, const pick_scratch* at,
         if (page >= 0 && (uint)page < at->pages) at->flags[page] |= HELD;
     }
     barrier(CLK_GLOBAL_MEM_FENCE);
-    *pinned = sum_of_group(&s->sums, have_to);
     return sum_of_group(&s->sums, may);
 }
 
@@ -176,33 +173,6 @@ ALWAYS_INLINE void mark_picked(const pick_scratch* at, uint count, __local selec
     const slot_bound bound = smallest_slots(&keys, count, s);
     for (uint page = LANE; page < at->pages; page += GROUP_SIZE)
         if (count > 0 && at->keys[page] != NO_KEY && is_within(bound, at->keys[page], page)) at->flags[page] |= PICKED;
-    barrier(CLK_GLOBAL_MEM_FENCE);
-}
-
-/* The keys of the pages in frames, without those that were picked; returns how many there are. */
-ALWAYS_INLINE uint make_frame_keys(const page_pick_params* p, const pick_scratch* at, const __global int* frames,
-                                   __local select_state* s) {
-    uint count = 0;
-    for (uint frame = LANE; frame < p->index.frame_count; frame += GROUP_SIZE) {
-        const int page = frames[frame];
-        const int has_key = page >= 0 && (uint)page < at->pages && (at->flags[page] & PICKED) == 0;
-        at->frame_keys[frame] = has_key ? at->keys[page] : NO_KEY;
-        count += at->frame_keys[frame] != NO_KEY;
-    }
-    barrier(CLK_GLOBAL_MEM_FENCE);
-    return sum_of_group(&s->sums, count);
-}
-
-/* Picks the `more` pages of the largest scores among those in frames that are not picked yet. */
-ALWAYS_INLINE void pick_in_frames(const page_pick_params* p, const pick_scratch* at, const __global int* frames,
-                                  uint more, __local select_state* s) {
-    make_frame_keys(p, at, frames, s);
-    const slot_keys keys = {{at->frame_keys}, {p->index.frame_count}, {0}};
-    const slot_bound bound = smallest_slots(&keys, more, s);
-    for (uint frame = LANE; frame < p->index.frame_count; frame += GROUP_SIZE) {
-        const ulong key = at->frame_keys[frame];
-        if (key != NO_KEY && is_within(bound, key, frame)) at->flags[frames[frame]] |= PICKED;
-    }
     barrier(CLK_GLOBAL_MEM_FENCE);
 }
 
@@ -288,17 +258,11 @@ ONE_GROUP __kernel void page_pick(PARAMS(page_pick_params), PICK_ARGUMENTS) {
     const uint head = (uint)get_group_id(0) + group_base;
     PUT_HEAD
     const pick_scratch at = divide_scratch(&p, scratch + head * p.scratch_bytes);
-    uint pinned;
-    const uint eligible =
-        flag_pages(&p, &at, &its, mask ? mask + row_offset(&p.mask, 0, head * GROUP, 0) : 0, &pinned, &s);
+    const uint eligible = flag_pages(&p, &at, &its, mask ? mask + row_offset(&p.mask, 0, head * GROUP, 0) : 0, &s);
     score_pages(&p, &at, q, &its, signatures, head, tables, &s);
     make_keys(&p, &at);
     const uint picked = min(p.count, eligible);
-    uint by_score = picked;
-    if (p.by_score < picked && make_frame_keys(&p, &at, its.frames, &s) >= picked)
-        by_score = min(max(p.by_score, pinned), picked);
-    mark_picked(&at, by_score, &s);
-    if (by_score < picked) pick_in_frames(&p, &at, its.frames, picked - by_score, &s);
+    mark_picked(&at, picked, &s);
     const uint missing = list_missing(&at, p.index.frame_count, &s);
     const uint filled = min(missing, drop_frames(&p, &at, &its, &s));
     fill_frames(&p, &at, &its, filled, &s);

@@ -177,8 +177,7 @@ constexpr std::string_view eviction_keys[] = {"recent",      "decay", "statistic
 // Recall evicts by age alone.
 void check_recall(const Config& config, const std::map<std::string, Value, std::less<>>& given) {
     if (!config.recalls()) {
-        for (const std::string_view key :
-             {"cold", "page", "signature", "codebook_file", "bonus", "hysteresis", "newest", "picked"})
+        for (const std::string_view key : {"cold", "page", "signature", "codebook_file", "bonus", "newest", "picked"})
             if (given.contains(key))
                 refuse(std::string(config.policy().name) + ": " + std::string(key) +
                        " is a key of recall, and recall=off");

@@ -194,7 +194,6 @@ void pick(CacheState& cache, Layer& layer, int64_t layer_number, const PickReque
     args.scale = request.scale;
     args.bonus = sizes.bonus;
     args.count = sizes.frames;
-    args.by_score = sizes.by_score;
     // The rows that came last into the packed segment lie behind all others.
     args.pinned_from = std::max<int64_t>(layer.in_front - sizes.newest, 0) / sizes.page_slots;
     if (sizes.newest == 0) args.pinned_from = sizes.blocks * block_pages;

@@ -79,7 +79,6 @@ RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t fixe
     if (config.has("picked")) fits = std::min(fits, std::max<int64_t>(config.count("picked") / sizes.page_slots, 1));
     bytes_with(fits);
     sizes.newest = std::min(sizes.newest, sizes.hot_slots() / 2);
-    sizes.by_score = sizes.frames - floor_of(config.amount("hysteresis").share, sizes.frames);
     return sizes;
 }
 

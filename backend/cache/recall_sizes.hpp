@@ -12,7 +12,6 @@ struct RecallSizes {
     SignatureKind kind = SignatureKind::signs; // of the signatures
     int64_t page_slots = 0;                    // 0: the configuration recalls nothing
     int64_t frames = 0;                        // pages in the hot slots of a KV head
-    int64_t by_score = 0;                      // pages picked by score, whether they are in frames or not
     float bonus = 0;                           // on the score of a page in a frame
     int64_t newest = 0;                        // packed rows that every query picks
     int64_t blocks = 0;                        // of signatures, for all tokens that may stay

@@ -65,9 +65,7 @@ struct PageSign {
 //     largest is 0. A head without a finite z at its largest is left out. The page's score is the sum of that over the
 //     heads, times e^bonus where a frame has it. Pages with an anchor come before all others, and so do those from
 //     pinned_from on: they are pinned.
-//  3. The `count` pages of the largest scores are picked; of equal ones the lower page. Where frames have as many pages
-//     that may be picked, only the `by_score` largest are picked so, or as many as are pinned; the others are those
-//     of the largest scores among the pages in frames, of equal ones the one in the lower frame.
+//  3. The `count` pages of the largest scores are picked; of equal ones the lower page.
 //  4. Frames whose page was not picked become free. Pages that were picked and have no frame take free frames, both in
 //     ascending order, with the rows and the slot map's entries of their slots. Without rows of the cold segment, the
 //     caller brings them: they are of the frames whose page is another one than before.
@@ -79,7 +77,6 @@ struct PagePick {
     float scale = 0;
     float bonus = 0;                           // at most 80
     int64_t count = 0;                         // no more than there are frames
-    int64_t by_score = 0;                      // no more than count: picked whether they are in frames or not
     int64_t pinned_from = 0;                   // pages from this one on come before all others, too
     int64_t visible_from = 0, visible_end = 0; // token ids
     Tensor mask;                               // [1, 1 or q_heads, 1, columns or 1]: BOOL, F16 or F32, or absent

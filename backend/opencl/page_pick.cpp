@@ -22,8 +22,6 @@ uint64_t pages_of(const PagePick& args) {
     return static_cast<uint64_t>((args.cold.slots() + args.index.page_slots - 1) / args.index.page_slots);
 }
 
-uint64_t frames_of(const PagePick& args) { return static_cast<uint64_t>(args.index.frames.shape[3]); }
-
 // Scores of all centroids by so many query heads; none where signatures are of signs.
 int64_t code_scores(const PagePick& args, int64_t heads) {
     return args.index.codebooks ? args.q.shape[3] / centroid_elements * centroids * heads : 0;
@@ -37,8 +35,8 @@ uint64_t in_cache_lines(uint64_t bytes) { return (bytes + 63) & ~uint64_t{63}; }
 // Of a KV head, as page_pick.cl divides them.
 uint64_t scratch_bytes(const PagePick& args) {
     const uint64_t blocks = (pages_of(args) + block_pages - 1) / block_pages, pages = blocks * block_pages;
-    const uint64_t scores = pages * static_cast<uint64_t>(group_of(args)), frames = (frames_of(args) + 15) / 16 * 16;
-    return in_cache_lines(4 * (pages + scores + frames + static_cast<uint64_t>(table_floats(args))) + 8 * blocks);
+    const uint64_t scores = pages * static_cast<uint64_t>(group_of(args));
+    return in_cache_lines(4 * (pages + scores + static_cast<uint64_t>(table_floats(args))) + 8 * blocks);
 }
 
 // As page_pick_workgroup.cl does.
@@ -46,9 +44,9 @@ uint64_t group_scratch_bytes(const PagePick& args) {
     const int64_t heads = args.index.kind() == SignatureKind::codes
                               ? PAGE_CODE_HEADS
                               : std::min(group_of(args), PAGE_TABLE_ELEMENTS / args.q.shape[3]);
-    const uint64_t pages = pages_of(args), frames = frames_of(args);
+    const uint64_t pages = pages_of(args), frames = static_cast<uint64_t>(args.index.frames.shape[3]);
     const uint64_t slots = frames * static_cast<uint64_t>(args.index.page_slots);
-    return in_cache_lines(4 * static_cast<uint64_t>(code_scores(args, heads)) + 8 * (pages + frames) +
+    return in_cache_lines(4 * static_cast<uint64_t>(code_scores(args, heads)) + 8 * pages +
                           4 * (pages * static_cast<uint64_t>(heads + 1) + 2 * frames + 2 * slots) + pages);
 }
 
@@ -91,7 +89,6 @@ void launch(Runtime& runtime, const PagePick& args) {
     params.visible_from = bounded(args.visible_from);
     params.visible_end = bounded(args.visible_end);
     params.count = static_cast<uint32_t>(args.count);
-    params.by_score = static_cast<uint32_t>(args.by_score);
     params.scale = args.scale;
     params.bonus = args.bonus;
     params.pinned_from = static_cast<uint32_t>(args.pinned_from);

@@ -146,7 +146,7 @@ std::string test_page_pick(Device& device) {
     args.cold = found.cold.segment();
     args.hot = found.hot.segment();
     args.q = q.tensor();
-    args.count = args.by_score = picked;
+    args.count = picked;
     args.pinned_from = page_count;
     args.visible_end = cold_slots;
     args.counts = counts.tensor();

@@ -128,37 +128,16 @@ private:
         return found;
     }
 
-    static void sort(std::vector<Candidate>& candidates) {
-        std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-            if (a.is_pinned || b.is_pinned) return a.is_pinned && !b.is_pinned;
-            return a.score > b.score;
-        });
-    }
-
     // In ascending order.
     std::vector<int64_t> pick() const {
         std::vector<Candidate> found = candidates();
-        std::vector<Candidate> in_frames;
-        for (int64_t frame = 0; frame < frames(); ++frame)
-            for (const Candidate& candidate : found)
-                if (candidate.page == entry(index_.frames, head_, frame)) in_frames.push_back(candidate);
-        sort(found);
-        sort(in_frames);
-        int64_t by_score = args_.count;
-        if (static_cast<int64_t>(in_frames.size()) >= args_.count) {
-            const auto pinned =
-                std::count_if(found.begin(), found.end(), [](const auto& page) { return page.is_pinned; });
-            by_score = std::clamp<int64_t>(pinned, args_.by_score, args_.count);
-        }
+        std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
+            if (a.is_pinned || b.is_pinned) return a.is_pinned && !b.is_pinned;
+            return a.score > b.score;
+        });
+        if (static_cast<int64_t>(found.size()) > args_.count) found.resize(static_cast<size_t>(args_.count));
         std::vector<int64_t> picked;
-        const auto take = [&](const std::vector<Candidate>& from, int64_t count) {
-            for (const Candidate& candidate : from)
-                if (static_cast<int64_t>(picked.size()) < count &&
-                    std::find(picked.begin(), picked.end(), candidate.page) == picked.end())
-                    picked.push_back(candidate.page);
-        };
-        take(found, by_score);
-        take(in_frames, args_.count);
+        for (const Candidate& each : found) picked.push_back(each.page);
         std::sort(picked.begin(), picked.end());
         return picked;
     }

@@ -189,7 +189,6 @@ CacheSetup recall_setup(int shape, const char* budget) {
     setup.policy = Policy::none;
     setup.recalls = true;
     setup.budget_text = budget;
-    if (shape % 2 == 1) setup.hysteresis = "1/4";
     setup.context = 300;
     setup.residual = 16;
     setup.cadence = 8;

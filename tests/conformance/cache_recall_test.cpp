@@ -40,26 +40,6 @@ void run(Schedule schedule) {
     EXPECT_TRUE(folder.names().empty()) << folder.names().front();
 }
 
-// Where all picks are left to the pages that are hot, whatever the query, those of the newest rows alone come.
-void expect_picks_kept(const CacheSetup& setup) {
-    CacheHost host(subject(), setup);
-    std::mt19937_64 engine(options().seed);
-    const auto run_step = [&](int64_t tokens) {
-        for (int64_t layer = 0; layer < setup.layers; ++layer) {
-            Step step = draw_step(setup, engine, layer, 0, tokens, tokens);
-            ASSERT_EQ(host.run(step), WINNOW_OK) << host.message();
-        }
-    };
-    constexpr uint64_t tokens = 20;
-    run_step(260);
-    const winnow_cache_stats before = host.stats();
-    for (uint64_t at = 0; at < tokens; ++at) ASSERT_NO_FATAL_FAILURE(run_step(1));
-    const winnow_cache_stats after = host.stats();
-    const auto heads = static_cast<uint64_t>(setup.layers * setup.kv_heads);
-    EXPECT_LE(after.misses - before.misses, tokens * heads);
-    EXPECT_GT(after.picks - before.picks, 30 * tokens * heads);
-}
-
 // Some positions whose keys the last query is to find again by their signatures.
 struct Planted {
     int64_t prompt = 260, decoded = 1; // tokens
@@ -175,18 +155,13 @@ void run_anchored(const CacheSetup& setup) {
 }
 
 void register_schedules() {
-    CacheSetup sticky = recall_setup(1, "60000B");
-    sticky.head_size = sticky.v_head_size = 64;
-    sticky.hysteresis = "1/1";
-    register_cache_test("recall", "hysteresis_" + shape_name(1), __FILE__, __LINE__,
-                        [=] { expect_picks_kept(sticky); });
     for (const int shape : {0, 1}) {
         const CacheSetup setup = recall_setup(shape, "60000B");
         register_cache_test("recall", "codes_" + shape_name(shape), __FILE__, __LINE__,
                             [=] { expect_picked_by_codes(setup); });
     }
-    CacheSetup signs = sticky;
-    signs.hysteresis = "0/1";
+    CacheSetup signs = recall_setup(1, "60000B");
+    signs.head_size = signs.v_head_size = 64;
     register_cache_test("recall", "signs_" + shape_name(1), __FILE__, __LINE__,
                         [=] { expect_picked_by_signs(signs, {}); });
     // Where pages of decoded tokens are signed as they come, by a center that was there before.

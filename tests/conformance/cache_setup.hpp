@@ -77,7 +77,6 @@ struct CacheSetup {
     bool recalls = false;           // winnow:recall=, with budget_text; to what is resident it is as policy none, or,
                                     // with budget as cold=, as a window that evicts many tokens at once
     std::string cold_tier = "host"; // of recall: that, or a folder
-    std::string hysteresis = "0/1"; // of recall
     bool has_codes = false;         // of recall: signatures are of codes
     std::shared_ptr<const std::vector<std::byte>> codebooks{}; // by which; none: by random ones
     int64_t sink = 4, residual = 48;

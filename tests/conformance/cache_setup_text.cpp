@@ -102,7 +102,6 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
 std::string CacheSetup::config() const {
     Text text(recalls ? Policy::winnow : policy);
     if (recalls) text.add("recall", cold_tier);
-    if (recalls) text.add("hysteresis", hysteresis);
     if (recalls && has_codes) text.add("signature", "codes");
     if (has_cold_budget()) text.add("cold", budget);
     if (policy != Policy::none || recalls) {

@@ -38,7 +38,7 @@ constexpr Choice choices[] = {
     {"h2o:budget=14,sink=2,residual=6,cadence=4", 14},
     {"scissorhands:budget=40,residual=8,center=on,k=q8_0,v=q8_0", 40},
     {"winnow:recall=host,budget=1G,k=q8_0,v=q8_0,page=4,residual=8,cadence=4", 0},
-    {"winnow:recall=host,budget=60000B,cold=40,center=on,page=2,residual=8,cadence=4,hysteresis=1/4", 40},
+    {"winnow:recall=host,budget=60000B,cold=40,center=on,page=2,residual=8,cadence=4", 40},
     {"winnow:recall=host,budget=60000B,residual=8,cadence=4,picked=16,newest=8", 0},
     {"winnow:recall=host,budget=60000B,residual=8,cadence=4,picked=16,signature=codes", 0},
     {"h2o:budget=24,sink=2,residual=6,cadence=4,k=q8_0,v=q4_0,fine=0,k_fine=f16,v_fine=q8_0", 24},

@@ -21,7 +21,6 @@ std::map<std::string, Defect> page_defects() {
         // Hot rows of a page that has grown since stay as they were.
         {"pages_are_signed_once", {.before_page_sign = [](PageSign& a) { a.first = a.end; }}},
         {"signatures_beside_no_center", {.before_page_sign = [](PageSign& a) { a.center_end = 0; }}},
-        {"hysteresis_ignored", {.before_page_pick = [](PagePick& a) { a.by_score = a.count; }}},
         {"late_tokens_are_not_picked", {.before_page_pick = [](PagePick& a) { a.visible_end = 40; }}},
         {"anchors_are_not_pinned", {.before_page_pick = [](PagePick& a) { forget_anchors(a.cold.tokens); }}},
         {"newest_pages_are_not_pinned", {.before_page_pick = [](PagePick& a) { a.pinned_from = a.cold.slots(); }}},

@@ -160,7 +160,7 @@ TEST_F(opencl_launch_bytes, signatures_are_counted_where_pages_are_signed_and_pi
     pick.hot = sign.hot;
     pick.q = add(Type::f32, {1, heads * group, 1, size});
     pick.scale = 1;
-    pick.count = pick.by_score = frames;
+    pick.count = frames;
     pick.visible_end = slots;
     pick.pinned_from = pages;
     pick.counts = add(Type::i32, {1, heads, 1, 4});

@@ -145,7 +145,6 @@ PagePick pick_of(PagesMemory& setup, Random& random, const PagesShape& shape) {
     args.scale = .125f;
     args.bonus = chance(random, .5) ? 1.5f : 0.0f;
     args.count = draw(random, 1, shape.frames);
-    args.by_score = chance(random, .5) ? args.count : draw(random, 0, args.count);
     args.pinned_from = chance(random, .3) ? setup.pages - 2 : setup.pages;
     args.visible_end = shape.slots;
     args.counts = setup.memory.add("counts", Type::i32, {1, shape.heads, 1, 4});
@@ -206,7 +205,6 @@ TEST_F(opencl_slots, picks_of_many_pages_are_those_of_the_reference) {
         for (const int64_t count : {300, 400, 250, 5, 399}) {
             SCOPED_TRACE(count);
             args.count = count;
-            args.by_score = count == 250 ? 100 : count;
             setup.memory.expect_same(cpu_device(), [&](Device& any) { any.launch(args); });
             store_random_rows(args.q, random);
         }
@@ -226,7 +224,7 @@ TEST_F(opencl_slots, heads_that_are_no_numbers_pick_nothing) {
         store_rows(args.q, [&](int64_t head, int64_t, int64_t) {
             return head % shape.group == hostile ? not_a_number : normal(random);
         });
-        args.by_score = args.count = 3; // of many
+        args.count = 3; // of many
         args.pinned_from = setup.pages;
         setup.memory.expect_same(cpu_device(), [&](Device& any) { any.launch(args); });
     }

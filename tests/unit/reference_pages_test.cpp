@@ -72,7 +72,7 @@ struct TestPages {
         args.hot = hot;
         args.q = q;
         args.scale = 1;
-        args.count = args.by_score = 2;
+        args.count = 2;
         args.pinned_from = 16;
         args.visible_end = 1000;
         args.counts = counts;
@@ -283,7 +283,7 @@ TEST_F(reference_slots, a_score_is_the_sum_of_the_heads_softmax) {
         }
         Ints counts({1, 1, 4}, 0);
         PagePick args = test.pick(q, counts);
-        args.count = args.by_score = 2;
+        args.count = 2;
         device_.launch(args);
         return test.frames.row(0);
     };
@@ -294,35 +294,6 @@ TEST_F(reference_slots, a_score_is_the_sum_of_the_heads_softmax) {
     EXPECT_EQ(frames_of(2, -.5), (std::vector<int32_t>{0, 3}));
     // A head that is no number is left out.
     EXPECT_EQ(frames_of(std::numeric_limits<double>::quiet_NaN(), -.5), (std::vector<int32_t>{2, 3}));
-}
-
-TEST_F(reference_slots, a_pick_leaves_to_what_it_has_all_but_the_pages_by_score) {
-    const std::vector<std::pair<int64_t, std::vector<int32_t>>> frames_of_count = {
-        {2, {0, 2}}, // the largest two, of which none was there
-        {1, {1, 0}}, // the largest, and the larger one of what was there
-        {0, {1, 3}}, // what was there
-    };
-    for (const auto& [by_score, frames] : frames_of_count) {
-        TestPages test;
-        set_pages(test);
-        device_.launch(test.sign(0, 5));
-        Floats q({1, 1, size}, 0);
-        set_rotated_back(q, 0, pattern(0x5a5a, 1));
-        Ints counts({1, 1, 4}, 0);
-        PagePick args = test.pick(q, counts);
-        args.by_score = by_score;
-        device_.launch(args); // nothing is there yet: the largest two
-        EXPECT_EQ(test.frames.row(0), (std::vector<int32_t>{1, 3}));
-        set_rotated_back(q, 0, pattern(0x5a5a, -1)); // now the order is 0, 2, 4, 1, 3
-        device_.launch(args);
-        EXPECT_EQ(test.frames.row(0), frames) << by_score << " by score";
-
-        test.cold.tokens.at(0, 0, 8) |= anchor_flag; // page 4 is pinned, and so are as many by score
-        test.frames.at(0, 0, 0) = 1;
-        test.frames.at(0, 0, 1) = 3;
-        device_.launch(args);
-        EXPECT_EQ(test.frames.row(0), by_score == 2 ? (std::vector<int32_t>{0, 4}) : (std::vector<int32_t>{1, 4}));
-    }
 }
 
 } // namespace

@@ -32,7 +32,6 @@ constexpr std::array keys = {
     Key{"codebook_file", Kind::text, "", "the file with the codebooks, which whoever makes the cache reads"},
     Key{"bonus", Kind::number, "1", "with recall, e^bonus multiplies the score of a page that was picked before", "", 0,
         80},
-    Key{"hysteresis", Kind::share, "0/1", "with recall, share of the picks that only pages picked before get"},
     Key{"newest", Kind::count, "16", "with recall, packed tokens that every query picks; at most half of what it picks",
         "", 0, 1 << 16},
     Key{"picked", Kind::count, "", "with recall, tokens that a query picks; as many as the budget has room for", "", 1,
