@@ -1,7 +1,7 @@
 /* What a step of decoding does with what its attention showed, in groups of many work-items: each group leaves the
  * weights of its keys, and the last group of the work tile, or the second launch, accumulates them into the importance
  * of the KV head's slots. The places are those of sdpa_importance.h, whose keys come in tiles of 32; a key that a row
- * does not see has -INFINITY there. Needs before it: sdpa_group_state.h, STEP and with it STATISTIC, IS_MAXIMUM and
+ * does not see has -INFINITY there. Needs before it: sdpa_group_state.h, STEP and with it STATISTIC and
  * slot_statistic.h. */
 #if STEP && STATISTIC
 #define WEIGHT_KEYS 32
@@ -32,12 +32,11 @@ ALWAYS_INLINE void group_leave(const sdpa_params* p, const sdpa_memory* memory, 
 /* One row's statistic of a key, joined with what the rows before it gave; NaN stays. */
 static inline float group_join(float x, float weight, float factor, float limit) {
     const float probability = weight * factor;
-    const float y = STATISTIC == SCORE_MAGNITUDE       ? (IS_MAXIMUM ? fabs(weight) : weight)
+    const float y = STATISTIC == SCORE_MAGNITUDE       ? weight
                     : STATISTIC == PROBABILITY         ? probability
                     : STATISTIC == PROBABILITY_SQUARED ? probability * probability
                     : probability >= limit             ? 1.0f
                                                        : 0.0f;
-    if (IS_MAXIMUM) return y > x || isnan(y) ? y : x;
     return x + y;
 }
 

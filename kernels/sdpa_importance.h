@@ -1,8 +1,7 @@
 /* What a step of decoding does with what its attention showed: each group leaves the weights of its keys, as it has
  * them, and the last group of the work tile accumulates them into the importance of the KV head's slots, once the rows'
  * maxima and sums are known. Elsewhere the hooks of the attention loop do nothing. Needs before it: sdpa_memory.h,
- * sdpa_work_tile.h, sdpa_tile.h, vector_parts.h, STEP and with it STATISTIC, IS_MAXIMUM, slot_statistic.h and
- * slot_outputs.h.
+ * sdpa_work_tile.h, sdpa_tile.h, vector_parts.h, STEP and with it STATISTIC, slot_statistic.h and slot_outputs.h.
  *
  *     step weights: [work tiles][tiles of all segments, an even number]
  *     weight tile = float maximum[8]    of the rows (ROWS is 8 at most) when the weights were made
@@ -15,7 +14,7 @@
 #if STEP && STATISTIC
 #define WEIGHT_TILE_VECTORS (1 + ROWS * TILE_VECTORS)
 #define WEIGHT_TILES(p) (((p)->key_end + 2 * TILE - 1) / (2 * TILE) * 2) /* in pairs */
-#define ROWS_OF_TILE(work) (ROWS == 8 ? (work)->rows : ROWS)               /* a block of 8 may have 7 */
+#define ROWS_OF_TILE(work) (ROWS == 8 ? (work)->rows : ROWS)             /* a block of 8 may have 7 */
 
 /* How the rows of a work tile end: lane r is that of row r. */
 typedef struct sdpa_rows_end {
@@ -70,19 +69,12 @@ static inline void sdpa_leave(const sdpa_params* p, const sdpa_memory* memory, c
 /* One row's weights, or scores, joined with what the rows before it gave; NaN stays. */
 static inline float16 join_row(float16 x, float16 weight, float factor, float limit) {
 #if STATISTIC == SCORE_MAGNITUDE
-    return IS_MAXIMUM ? select(x, fabs(weight), (fabs(weight) > x) | isnan(weight)) : x + weight;
-#elif STATISTIC == PROBABILITY && !IS_MAXIMUM
+    return x + weight;
+#elif STATISTIC == PROBABILITY
     return fma(weight, (float16)(factor), x);
 #else
     const float16 p = weight * factor;
-#if STATISTIC == PROBABILITY_SQUARED && !IS_MAXIMUM
-    return fma(p, p, x);
-#else
-    const float16 y = STATISTIC == PROBABILITY           ? p
-                      : STATISTIC == PROBABILITY_SQUARED ? p * p
-                                                         : select((float16)(0.0f), (float16)(1.0f), p >= limit);
-    return IS_MAXIMUM ? select(x, y, (y > x) | isnan(y)) : x + y;
-#endif
+    return STATISTIC == PROBABILITY_SQUARED ? fma(p, p, x) : x + select((float16)(0.0f), (float16)(1.0f), p >= limit);
 #endif
 }
 

@@ -13,7 +13,7 @@
  *     SEGMENTS, SLOTS          1 to 4 segments; 1: their rows lie in slots with positions and may lack a mean; 0: one
  *                              segment, and key j lies in row j
  *     STEP                     1: a step of decoding, which also appends a token and accumulates importance; SLOTS: 1
- *     STATISTIC, IS_MAXIMUM    with STEP: of slot_accumulate.cl; STATISTIC 0: no importance is kept
+ *     STATISTIC                with STEP: of slot_accumulate.cl; 0: no importance is kept
  *     APPEND                   1: a token is stored before the attention; SEGMENTS: 1, SLOTS and STEP: 0
  *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
@@ -27,8 +27,8 @@
     !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
 #error "sdpa_vector.cl needs all of the -D that are listed above"
 #endif
-#if STEP && (!defined(STATISTIC) || !defined(IS_MAXIMUM))
-#error "sdpa_vector.cl with STEP needs -D STATISTIC and IS_MAXIMUM"
+#if STEP && !defined(STATISTIC)
+#error "sdpa_vector.cl with STEP needs -D STATISTIC"
 #endif
 
 #ifndef TILE

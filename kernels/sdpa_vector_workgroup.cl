@@ -20,8 +20,8 @@
     !defined(SINGLE_LAUNCH) || !defined(GROUP_SIZE)
 #error "sdpa_vector_workgroup.cl needs all of the -D that are listed above"
 #endif
-#if STEP && (!defined(STATISTIC) || !defined(IS_MAXIMUM))
-#error "sdpa_vector_workgroup.cl with STEP needs -D STATISTIC and IS_MAXIMUM"
+#if STEP && !defined(STATISTIC)
+#error "sdpa_vector_workgroup.cl with STEP needs -D STATISTIC"
 #endif
 
 #define WORK_SPACE __local

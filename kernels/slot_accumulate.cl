@@ -4,12 +4,11 @@
  *
  *     groups   | head 0, range 0 | head 0, range 1 | ... | head 1, range 0 | ...      range 0 adds up the outputs
  *
- *     of BLOCK vectors, for each query:   x = over the query group, of the scores s
+ *     of BLOCK vectors, for each query:   x = sum over the query group, of the scores s
  *                                         I = keep I + gain x, where a head of the group sees the slot (s > -infinity)
  *
  * Layouts: slot_accumulate_params.h. Needs -D:
  *     STATISTIC      SCORE_MAGNITUDE, PROBABILITY, PROBABILITY_SQUARED or ABOVE_MEAN
- *     IS_MAXIMUM     over the query group: 1 the maximum, 0 the mean
  */
 #include "one_work_item.h"
 #include "slot_accumulate_params.h"
@@ -18,8 +17,8 @@
 /* Vectors at once: their chains of arithmetic overlap. */
 #define BLOCK 4
 
-#if !defined(STATISTIC) || !defined(IS_MAXIMUM)
-#error "slot_accumulate.cl needs -D STATISTIC and IS_MAXIMUM"
+#ifndef STATISTIC
+#error "slot_accumulate.cl needs -D STATISTIC"
 #endif
 
 #include "float16_math.h"

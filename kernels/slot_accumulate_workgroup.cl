@@ -8,8 +8,8 @@
 #include "slot_accumulate_params.h"
 #include "slot_statistic.h"
 
-#if !defined(STATISTIC) || !defined(IS_MAXIMUM)
-#error "slot_accumulate_workgroup.cl needs -D STATISTIC and IS_MAXIMUM"
+#ifndef STATISTIC
+#error "slot_accumulate_workgroup.cl needs -D STATISTIC"
 #endif
 
 #include "float16_math.h"

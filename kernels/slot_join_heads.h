@@ -1,5 +1,5 @@
 /* What one query head's score of a slot adds to the statistic of the query group, of as many slots as a work-item has
- * at once. Needs before it: slot_statistic.h, float16_math.h, STATISTIC and IS_MAXIMUM, and
+ * at once. Needs before it: slot_statistic.h, float16_math.h, STATISTIC, and
  *
  *     FLOATS, INTS, AS_FLOATS, AS_INTS     float16, int16, as_float16, as_int16, or those of one number
  */
@@ -44,17 +44,13 @@ static inline FLOATS add_power_of_2(FLOATS x, FLOATS y) {
 /* One head's scores joined with what the heads before it gave; NaN stays. */
 static inline FLOATS join_head(FLOATS x, FLOATS s, row_facts facts) {
 #if STATISTIC == SCORE_MAGNITUDE
-    const FLOATS y = select(s, (FLOATS)(0.0f), s == -INFINITY);
-    return IS_MAXIMUM ? select(x, fabs(y), (fabs(y) > x) | isnan(y)) : x + y;
+    return x + select(s, (FLOATS)(0.0f), s == -INFINITY);
 #elif STATISTIC == ABOVE_MEAN
-    const FLOATS y = select((FLOATS)(0.0f), (FLOATS)(1.0f), s - facts.maximum >= facts.shift);
-    return IS_MAXIMUM ? select(x, y, y > x) : x + y;
+    return x + select((FLOATS)(0.0f), (FLOATS)(1.0f), s - facts.maximum >= facts.shift);
 #else
     const FLOATS y = fma(s - facts.maximum, (FLOATS)(RATE), (FLOATS)(facts.shift));
     const INTS is_seen = s != -INFINITY; /* a row whose sum is NaN says nothing of what it does not see */
-    if (!IS_MAXIMUM) return select(x, add_power_of_2(x, y), is_seen);
-    const FLOATS p = add_power_of_2((FLOATS)(0.0f), y);
-    return select(x, p, ((p > x) | isnan(p)) & is_seen);
+    return select(x, add_power_of_2(x, y), is_seen);
 #endif
 }
 

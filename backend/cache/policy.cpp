@@ -37,8 +37,6 @@ Statistic statistic_of(std::string_view word) {
                                      : Statistic::probability_squared;
 }
 
-Group group_of(std::string_view word) { return word == "mean" ? Group::mean : Group::maximum; }
-
 Ranking value_ranking_of(std::string_view word) {
     return word == "distance" ? Ranking::importance_value_distance
            : word == "norm"   ? Ranking::importance_value_norm

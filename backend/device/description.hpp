@@ -19,17 +19,15 @@ struct Share {
 int64_t floor_of(const Share& share, int64_t whole); // part and share.whole at most 2^31
 int64_t ceil_of(const Share& share, int64_t whole);
 
-// What one query token adds to the importance of a stored token j, for each head of the query group (the query heads
-// that share a KV head), s the scaled score after the mask and p its probability. A masked entry adds nothing.
+// What one query token adds to the importance of a stored token j: the mean of this over the query group (the query
+// heads that share a KV head), s the scaled score after the mask and p its probability. A masked entry adds nothing.
 enum class Statistic : uint32_t {
     none,
-    score_magnitude,     // |s|; under Group::mean the absolute value of the group's mean score
+    score_magnitude,     // s, and of the group's mean the absolute value
     probability,         // p
     probability_squared, // p^2
     above_mean,          // 1 where p is at least 1 / (tokens that the query sees), else 0
 };
-
-enum class Group : uint32_t { mean, maximum }; // how the heads of a query group become one x
 
 enum class Accumulation : uint32_t {
     ema,         // I <- decay^n I + (1 - decay^n) x, for each query token that sees the stored one
@@ -39,7 +37,6 @@ enum class Accumulation : uint32_t {
 struct Importance {
     Statistic statistic = Statistic::none;
     Accumulation accumulation = Accumulation::ema;
-    Group group = Group::mean;
     double decay = 0;
     int64_t stands_for = 1; // n: for so many queries each one that is counted stands
     friend bool operator==(const Importance&, const Importance&) = default;

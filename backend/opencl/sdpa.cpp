@@ -160,7 +160,6 @@ bool SdpaLauncher::step(const SlotStep& args, SegmentKernel& slot_append) {
     if (!steps_in_one_launch(kernel, call.args)) return false;
     kernel.step = true;
     kernel.statistic = args.importance.statistic;
-    kernel.is_maximum = kernel.statistic != Statistic::none && args.importance.group == Group::maximum;
     SdpaStep step{.args = &args};
     step.appends_token = args.append && can_append_token(*args.append, *call.filled[0]);
     if (args.append && !step.appends_token) opencl::launch(runtime_, slot_append, *args.append);

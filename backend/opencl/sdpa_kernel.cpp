@@ -85,7 +85,7 @@ std::string SdpaKernel::name() const {
 std::string SdpaKernel::options() const {
     std::string options = "-DSEGMENTS=" + std::to_string(segments) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
     options += step ? " -DSTEP=1" : " -DSTEP=0";
-    if (step) options.append(" ").append(statistic_options(statistic, is_maximum));
+    if (step) options.append(" ").append(statistic_option(statistic));
     options += append ? " -DAPPEND=1" : " -DAPPEND=0";
     std::vector<Type> used;
     for (uint32_t i = 0; i < segments; ++i) {
@@ -170,7 +170,7 @@ size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
         kernel.head_size | static_cast<uint64_t>(kernel.v_head_size) << 12 | static_cast<uint64_t>(kernel.rows) << 24;
     bits |= static_cast<uint64_t>(kernel.single_launch) << 56 | static_cast<uint64_t>(kernel.slots) << 57 |
             static_cast<uint64_t>(kernel.step) << 58 | static_cast<uint64_t>(kernel.append) << 59 |
-            static_cast<uint64_t>(kernel.is_maximum) << 60 | static_cast<uint64_t>(kernel.statistic) << 61;
+            static_cast<uint64_t>(kernel.statistic) << 60;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {
         formats = formats << 16 | static_cast<uint64_t>(one.k) << 8 | static_cast<uint64_t>(one.v);

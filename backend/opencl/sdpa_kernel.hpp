@@ -32,9 +32,8 @@ struct SdpaKernel {
     bool single_launch = false;
     bool slots = false;
     bool step = false;                     // a step of decoding in one launch
-    Statistic statistic = Statistic::none; // of a step, and how its query group is joined
-    bool is_maximum = false;
-    bool append = false; // attention that stores a token before, over rows without slots
+    Statistic statistic = Statistic::none; // of a step
+    bool append = false;                   // attention that stores a token before, over rows without slots
     uint32_t segments = 0;
     std::array<Formats, SDPA_MOST_SEGMENTS> formats;
     uint32_t head_size = 0;

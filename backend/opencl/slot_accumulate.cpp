@@ -31,28 +31,22 @@ const char* statistic_name(Statistic statistic) {
 
 } // namespace
 
-std::string statistic_options(Statistic statistic, bool is_maximum) {
-    return std::string("-DSTATISTIC=") + statistic_name(statistic) +
-           (is_maximum ? " -DIS_MAXIMUM=1" : " -DIS_MAXIMUM=0");
-}
+std::string statistic_option(Statistic statistic) { return std::string("-DSTATISTIC=") + statistic_name(statistic); }
 
 Accumulate accumulate_of(const Importance& importance, int64_t group) {
     const auto queries = static_cast<double>(importance.stands_for);
     const double keep = std::pow(importance.decay, queries),
                  gain = importance.accumulation == Accumulation::ema ? 1 - keep : queries;
-    return {static_cast<float>(keep),
-            static_cast<float>(importance.group == Group::mean ? gain / static_cast<double>(group) : gain)};
+    return {static_cast<float>(keep), static_cast<float>(gain / static_cast<double>(group))};
 }
 
 Kernel& SlotAccumulateLauncher::kernel_of(const Importance& importance) {
-    const bool is_maximum = importance.group == Group::maximum;
-    Kernel*& kernel = kernels_.at(static_cast<size_t>(importance.statistic) * 2 + (is_maximum ? 1 : 0));
+    Kernel*& kernel = kernels_.at(static_cast<size_t>(importance.statistic));
     if (kernel == nullptr) {
         variant_ = &rows_variant(runtime_, "slot_accumulate");
         if (importance.statistic == Statistic::none)
             throw Error(WINNOW_ERROR_INTERNAL, "slot_accumulate: there is no statistic to keep");
-        kernel = &runtime_.kernel(variant_->file, variant_->entry_point,
-                                  statistic_options(importance.statistic, is_maximum));
+        kernel = &runtime_.kernel(variant_->file, variant_->entry_point, statistic_option(importance.statistic));
     }
     return *kernel;
 }

@@ -10,15 +10,14 @@
 
 namespace winnow::opencl {
 
-// I <- keep I + gain x, x the sum or the maximum over the query group.
+// I <- keep I + gain x, x the sum over the query group.
 struct Accumulate {
     float keep, gain;
 };
 Accumulate accumulate_of(const Importance& importance, int64_t group);
 
-// The compiler's options for a kernel that keeps the statistic, or none; over the query group it is the maximum or the
-// mean.
-std::string statistic_options(Statistic statistic, bool is_maximum);
+// The compiler's option for a kernel that keeps the statistic, or none.
+std::string statistic_option(Statistic statistic);
 
 class SlotAccumulateLauncher {
 public:
@@ -31,8 +30,8 @@ private:
     Kernel& kernel_of(const Importance& importance);
 
     Runtime& runtime_;
-    const Variant* variant_ = nullptr;  // of the kernels
-    std::array<Kernel*, 10> kernels_{}; // by statistic and group, made at their first use
+    const Variant* variant_ = nullptr; // of the kernels
+    std::array<Kernel*, 5> kernels_{}; // by statistic, made at their first use
 };
 
 } // namespace winnow::opencl

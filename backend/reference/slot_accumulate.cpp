@@ -53,7 +53,7 @@ double probability(const SlotAccumulate& args, int64_t q_head, int64_t query, do
 double statistic_of(const SlotAccumulate& args, const TokensSeen& seen, int64_t q_head, int64_t query, double s) {
     switch (args.importance.statistic) {
     case Statistic::none: return 0;
-    case Statistic::score_magnitude: return args.importance.group == Group::mean ? s : std::fabs(s);
+    case Statistic::score_magnitude: return s;
     case Statistic::probability: return probability(args, q_head, query, s);
     case Statistic::probability_squared: return std::pow(probability(args, q_head, query, s), 2);
     case Statistic::above_mean: return probability(args, q_head, query, s) >= 1 / seen(q_head, query) ? 1 : 0;
@@ -61,24 +61,18 @@ double statistic_of(const SlotAccumulate& args, const TokensSeen& seen, int64_t 
     return 0;
 }
 
-// A maximum that does not lose NaN.
-double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
-
 // What one query token adds, none where no head of the query group sees the slot. A head that does not see it counts 0.
 std::optional<double> statistic_of_group(const SlotAccumulate& args, const TokensSeen& seen, int64_t head,
                                          int64_t group, int64_t query, int64_t column) {
-    double sum = 0, maximum = 0;
+    double sum = 0;
     bool is_seen = false;
     for (int64_t q_head = head * group; q_head < (head + 1) * group; ++q_head) {
         const double s = score(args, q_head, query, column);
         if (s == -infinity) continue;
-        const double x = statistic_of(args, seen, q_head, query, s);
         is_seen = true;
-        sum += x;
-        maximum = larger(maximum, x);
+        sum += statistic_of(args, seen, q_head, query, s);
     }
     if (!is_seen) return std::nullopt;
-    if (args.importance.group == Group::maximum) return maximum;
     const double mean = sum / static_cast<double>(group);
     return args.importance.statistic == Statistic::score_magnitude ? std::fabs(mean) : mean;
 }

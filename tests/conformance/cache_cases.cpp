@@ -270,7 +270,6 @@ std::optional<CacheSetup> draw_change(const CacheSetup& setup, std::mt19937_64& 
                                                                Policy::external, Policy::learned,      Policy::winnow}
                                                  : std::vector{Policy::window, Policy::random};
         if (draw(0, 1)) other.policy = policies[engine() % policies.size()];
-        if (other.policy == Policy::learned) other.group_maximum = false;
         if (other.policy == Policy::none) continue;
         other.budget = draw(1, 5) == 1 ? 0 : draw(60, 200);
         if (draw(1, 3) == 1) other.cadence = draw(1, 32);

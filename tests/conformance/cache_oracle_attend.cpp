@@ -27,13 +27,10 @@ struct HeadView {
 };
 
 // x of one query head, without the absolute value of a mean of scores.
-Between statistic_of(Statistic statistic, const Weight& w, size_t visible, bool is_mean) {
+Between statistic_of(Statistic statistic, const Weight& w, size_t visible) {
     switch (statistic) {
     case Statistic::none: return {};
-    case Statistic::score_magnitude: {
-        if (is_mean) return {w.score - w.delta, w.score + w.delta};
-        return {std::max(std::fabs(w.score) - w.delta, 0.0), std::fabs(w.score) + w.delta};
-    }
+    case Statistic::score_magnitude: return {w.score - w.delta, w.score + w.delta};
     case Statistic::probability: return {w.p_low, w.p_high};
     case Statistic::probability_squared: return {w.p_low * w.p_low, w.p_high * w.p_high};
     case Statistic::above_mean: break;
@@ -43,20 +40,16 @@ Between statistic_of(Statistic statistic, const Weight& w, size_t visible, bool 
 }
 
 // What the query group adds. A head that does not see the token adds 0 to a mean; where none does, nothing is added.
-std::optional<Between> statistic_of_group(const CacheSetup& setup, Statistic statistic,
-                                          const std::vector<HeadView>& views, size_t token) {
-    Between sum, most{-infinity, -infinity};
+std::optional<Between> statistic_of_group(Statistic statistic, const std::vector<HeadView>& views, size_t token) {
+    Between sum;
     bool is_seen = false;
     for (const HeadView& view : views) {
         if (!view.weights[token]) continue;
         is_seen = true;
-        const Between x =
-            statistic_of(statistic, *view.weights[token], view.result.weights.size(), !setup.group_maximum);
+        const Between x = statistic_of(statistic, *view.weights[token], view.result.weights.size());
         sum = {sum.low + x.low, sum.high + x.high};
-        most = {std::max(most.low, x.low), std::max(most.high, x.high)};
     }
     if (!is_seen) return std::nullopt;
-    if (setup.group_maximum) return most;
     const double heads = static_cast<double>(views.size());
     Between mean = {sum.low / heads, sum.high / heads};
     if (statistic == Statistic::score_magnitude) {
@@ -195,7 +188,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
     }
     if (!is_counted || rules.statistic == Statistic::none) return "";
     for (size_t j = 0; j < seen.size(); ++j)
-        if (const std::optional<Between> x = statistic_of_group(setup_, rules.statistic, views, j))
+        if (const std::optional<Between> x = statistic_of_group(rules.statistic, views, j))
             accumulate(rules, step.queries > 1 ? 1 : rules.every, seen[j].own->importance, *x);
     return "";
 }

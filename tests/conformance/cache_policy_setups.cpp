@@ -65,15 +65,13 @@ std::vector<NamedSetup> policy_setups() {
         s.recent = 10;
     });
     add(all, "scissorhands", Policy::scissorhands, [](CacheSetup& s) { s.history = 50; });
-    add(all, "scissorhands_maximum", Policy::scissorhands, [](CacheSetup& s) {
-        s.group_maximum = true;
+    add(all, "scissorhands_of_a_quarter", Policy::scissorhands, [](CacheSetup& s) {
         s.drop = {1, 4};
         s.residual = 32;
         s.budget = 90;
     });
     add(all, "tova", Policy::tova, [](CacheSetup&) {});
-    add(all, "tova_maximum_without_residual", Policy::tova, [](CacheSetup& s) {
-        s.group_maximum = true;
+    add(all, "tova_without_residual", Policy::tova, [](CacheSetup& s) {
         s.residual = s.grace = 0;
         s.budget = 75;
         s.recent = 20;
@@ -90,8 +88,7 @@ std::vector<NamedSetup> policy_setups() {
         s.sum = s.per_query = true;
         s.decay = 1;
     });
-    add(all, "h2o_maximum_less_than_budget", Policy::h2o, [](CacheSetup& s) {
-        s.group_maximum = true;
+    add(all, "h2o_less_than_budget", Policy::h2o, [](CacheSetup& s) {
         s.heavy = 30;
         s.recent = 40;
     });
@@ -128,7 +125,6 @@ std::vector<NamedSetup> policy_setups() {
     add(all, "winnow", Policy::winnow, [](CacheSetup& s) { s.cadence = 32; });
     add(all, "winnow_by_norm", Policy::winnow, [](CacheSetup& s) {
         s.value = Ranking::value_norm;
-        s.group_maximum = true;
         s.statistic = Statistic::probability;
     });
     add(all, "winnow_without_residual", Policy::winnow, [](CacheSetup& s) {

@@ -98,7 +98,6 @@ void register_small() {
         setup.recent = 6;
         setup.grace = 2;
         setup.center = at % 3 == 0;
-        setup.group_maximum = at % 4 == 1;
         if (at % 3 == 1) setup.zeroing = {.45, .5, 2, 4, 8};
         // As few calls as pack rows of each: what these are on Oclgrind, tests/oclgrind looks at.
         const int operations = k.type == WINNOW_TYPE_SPARSE16 ? 6 : 5;

@@ -96,7 +96,6 @@ struct CacheSetup {
 
     // Keys of policies, where they differ from the policy's own values.
     std::optional<Statistic> statistic;
-    bool group_maximum = false;
     int64_t grace = 8;
     int64_t every = 1;                   // winnow, h2o: of steps of one query, one of so many counts
     std::optional<double> decay;         // h2o's alpha, winnow's decay, 1 - hierarchical's alpha

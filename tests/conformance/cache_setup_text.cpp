@@ -94,7 +94,7 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
     if (!has_importance(s.policy) || is_told(s.policy) || s.policy == Policy::learned) return;
     if (s.statistic && s.policy != Policy::scissorhands && s.policy != Policy::tova)
         text.add("statistic", statistic_name(*s.statistic));
-    text.add("group", s.group_maximum ? "maximum" : "mean").add("grace", s.grace);
+    text.add("grace", s.grace);
 }
 
 } // namespace

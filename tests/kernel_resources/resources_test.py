@@ -26,7 +26,7 @@ import known_passes  # noqa: E402
 TABLE = Path(__file__).with_name("resources.json")
 LIBRARIES = Path("/usr/lib/clc")  # of libclc
 SIZES = {"HEAD_SIZE": 128, "V_HEAD_SIZE": 128, "GROUP_SIZE": 128, "SINGLE_LAUNCH": 0}
-STATISTIC = {"STATISTIC": 1, "IS_MAXIMUM": 0}
+STATISTIC = {"STATISTIC": 1}
 STEP = {"SLOTS": 1, "STEP": 1, **STATISTIC}
 # Bytes that attention without a step may spill.
 SPILLS = {("sdpa_vector q8_0, 4 rows", "MI200"): 320, ("sdpa_vector q8_0, 8 rows", "MI200"): 320,

@@ -187,8 +187,6 @@ std::map<std::string, Defect> slot_defects() {
         {"importance_never_decays", {.before_slot_accumulate = [](SlotAccumulate& a) { a.importance.decay = 1; }}},
         {"steps_stand_for_themselves",
          {.before_slot_accumulate = [](SlotAccumulate& a) { a.importance.stands_for = 1; }}},
-        {"importance_of_the_mean_only",
-         {.before_slot_accumulate = [](SlotAccumulate& a) { a.importance.group = Group::mean; }}},
         {"importance_of_the_last_query",
          {.before_slot_accumulate =
               [](SlotAccumulate& a) {

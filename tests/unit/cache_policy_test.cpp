@@ -50,7 +50,7 @@ TEST(cache_policy, random_differs_between_layers_and_seeds) {
 
 TEST(cache_policy, learned_ranks_by_prediction) {
     const Description d = describe("learned", 512);
-    EXPECT_EQ(d.importance, (Importance{Statistic::probability, Accumulation::decayed_sum, Group::mean, .99}));
+    EXPECT_EQ(d.importance, (Importance{Statistic::probability, Accumulation::decayed_sum, .99}));
     EXPECT_EQ(d.ranking, Ranking::prediction);
     EXPECT_EQ(d.recent, 128 - 32);
     EXPECT_EQ(d.grace, 8);
@@ -59,7 +59,7 @@ TEST(cache_policy, learned_ranks_by_prediction) {
 
 TEST(cache_policy, scissorhands_drops_half) {
     const Description d = describe("scissorhands", 512);
-    EXPECT_EQ(d.importance, (Importance{Statistic::above_mean, Accumulation::decayed_sum, Group::mean, 1 - 1. / 400}));
+    EXPECT_EQ(d.importance, (Importance{Statistic::above_mean, Accumulation::decayed_sum, 1 - 1. / 400}));
     EXPECT_EQ(d.target, 256);
     EXPECT_EQ(d.recent, 16); // of the residual window: more than the policy's 10
     EXPECT_EQ(d.grace, 8);
@@ -69,13 +69,12 @@ TEST(cache_policy, scissorhands_drops_half) {
 
 TEST(cache_policy, tova_goes_by_the_last_query) {
     const Description d = describe("tova", 512);
-    EXPECT_EQ(d.importance, (Importance{Statistic::probability, Accumulation::decayed_sum, Group::mean, 0}));
+    EXPECT_EQ(d.importance, (Importance{Statistic::probability, Accumulation::decayed_sum, 0}));
     EXPECT_EQ(d.ranking, Ranking::importance);
     EXPECT_EQ(d.target, 512);
     EXPECT_EQ(d.recent, 16); // the residual window's
     EXPECT_EQ(d.grace, 8);
     EXPECT_EQ(describe("tova:recent=1/4", 512).recent, 128 - 32);
-    EXPECT_EQ(describe("tova:group=maximum", 512).importance.group, Group::maximum);
 }
 
 TEST(cache_policy, external_adds_nothing_of_its_own) {
@@ -100,12 +99,12 @@ TEST(cache_policy, moe_adds_nothing_of_its_own) {
 
 TEST(cache_policy, h2o_is_as_published_unless_told) {
     const Description d = describe("h2o", 256);
-    EXPECT_EQ(d.importance, (Importance{Statistic::score_magnitude, Accumulation::ema, Group::mean, .95}));
+    EXPECT_EQ(d.importance, (Importance{Statistic::score_magnitude, Accumulation::ema, .95}));
     EXPECT_EQ(d.ranking, Ranking::importance);
     EXPECT_EQ(d.target, 256);
     EXPECT_EQ(parse("h2o").budget().share, (Share{1, 4}));
-    const Description paper = describe("h2o:statistic=probability,accumulation=sum,alpha=1,group=maximum", 256);
-    EXPECT_EQ(paper.importance, (Importance{Statistic::probability, Accumulation::decayed_sum, Group::maximum, 1}));
+    const Description paper = describe("h2o:statistic=probability,accumulation=sum,alpha=1", 256);
+    EXPECT_EQ(paper.importance, (Importance{Statistic::probability, Accumulation::decayed_sum, 1}));
     EXPECT_EQ(describe("h2o:per_query=on", 256).ranking, Ranking::importance_per_query);
 }
 
@@ -148,7 +147,7 @@ TEST(cache_policy, hierarchical_divides_the_layers_in_three) {
 }
 
 TEST(cache_policy, hierarchical_tiers_have_the_articles_numbers) {
-    const Importance ema{Statistic::probability, Accumulation::ema, Group::mean, 1 - .3};
+    const Importance ema{Statistic::probability, Accumulation::ema, 1 - .3};
     const Description shallow = describe("hierarchical", 1024, 0), middle = describe("hierarchical", 1024, 15),
                       deep = describe("hierarchical", 1024, 31);
     for (const Description& d : {shallow, middle, deep}) {
@@ -221,7 +220,7 @@ TEST(cache_policy, hierarchical_answers_memory_pressure) {
 
 TEST(cache_policy, winnow_is_a_window_from_half_of_the_context) {
     const Description d = describe("winnow", 512);
-    EXPECT_EQ(d.importance, (Importance{Statistic::probability_squared, Accumulation::decayed_sum, Group::mean, .99}));
+    EXPECT_EQ(d.importance, (Importance{Statistic::probability_squared, Accumulation::decayed_sum, .99}));
     EXPECT_EQ(d.ranking, Ranking::importance_value_distance);
     EXPECT_EQ(d.recent, 128 - 32);
     EXPECT_EQ(describe("winnow", 1023).ranking, Ranking::importance_value_distance);

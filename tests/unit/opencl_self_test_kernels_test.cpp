@@ -93,7 +93,7 @@ const struct {
     {"kv_dequantize", "-DUSES_q8_0 -DSRC_FORMAT=q8_0 -DDST_FORMAT=f32", lanes, every_second},
     {"hadamard", "-DSIZE=64", lanes, every_second},
     {"slot_append", "-DK_FORMAT=f16 -DV_FORMAT=f16", lanes, every_second},
-    {"slot_accumulate", "-DSTATISTIC=PROBABILITY -DIS_MAXIMUM=0", lanes, every_second},
+    {"slot_accumulate", "-DSTATISTIC=PROBABILITY", lanes, every_second},
     {"slot_evict", evict_options, "importance < threshold", "importance > threshold"},
     {"slot_edit", "", lanes, every_second},
     {"slot_compact", "", "weights[to] = ", "weights[from] = "},

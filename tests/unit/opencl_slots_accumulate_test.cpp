@@ -82,29 +82,27 @@ TEST_F(opencl_slots, accumulate_takes_every_statistic) {
     Random random(11);
     int round = 0;
     for (const Statistic statistic : statistics)
-        for (const Group group : {Group::mean, Group::maximum})
-            for (const Accumulation accumulation : {Accumulation::ema, Accumulation::decayed_sum})
-                for (const int64_t queries : {1, 5, 32}) {
-                    SCOPED_TRACE(testing::Message()
-                                 << "statistic " << static_cast<int>(statistic) << ", group " << static_cast<int>(group)
-                                 << ", accumulation " << static_cast<int>(accumulation) << ", queries " << queries);
-                    Case each{{statistic, accumulation, group, .95}, 2, 1 + round % 8, queries, queries, {52, 300}};
-                    if (queries == 5) each.counted = 3;
-                    each.importance.stands_for = 1 + round % 3;
-                    each.has_out = round % 2 == 0;
-                    each.has_nan = round % 4 == 1;
-                    each.out_type = round % 3 == 0 ? Type::f16 : Type::f32;
-                    if (round % 5 == 0) each.slots = {7, 16, 65};
-                    expect_accumulated(cpu_device(), random, each);
-                    ++round;
-                }
+        for (const Accumulation accumulation : {Accumulation::ema, Accumulation::decayed_sum})
+            for (const int64_t queries : {1, 5, 32}) {
+                SCOPED_TRACE(testing::Message() << "statistic " << static_cast<int>(statistic) << ", accumulation "
+                                                << static_cast<int>(accumulation) << ", queries " << queries);
+                Case each{{statistic, accumulation, .95}, 2, 1 + round % 8, queries, queries, {52, 300}};
+                if (queries == 5) each.counted = 3;
+                each.importance.stands_for = 1 + round % 3;
+                each.has_out = round % 2 == 0;
+                each.has_nan = round % 4 == 1;
+                each.out_type = round % 3 == 0 ? Type::f16 : Type::f32;
+                if (round % 5 == 0) each.slots = {7, 16, 65};
+                expect_accumulated(cpu_device(), random, each);
+                ++round;
+            }
 }
 
 // Where all probabilities are equal, every one of them is at the mean, however it is rounded.
 TEST_F(opencl_slots, accumulate_finds_equal_ones_at_the_mean) {
     Random random(12);
     for (const int64_t slots : {3, 49, 331}) {
-        Case each{{Statistic::above_mean, Accumulation::decayed_sum, Group::mean, 1}, 3, 4, 2, 2, {slots}};
+        Case each{{Statistic::above_mean, Accumulation::decayed_sum, 1}, 3, 4, 2, 2, {slots}};
         each.has_ties = true;
         each.share_seen = 1;
         expect_accumulated(cpu_device(), random, each);
@@ -120,7 +118,7 @@ TEST_F(opencl_slots, accumulate_forgets_where_nothing_is_kept) {
         for (const float before : {not_a_number, infinity, -infinity})
             for (const double decay : {0.0, .5}) {
                 SCOPED_TRACE(testing::Message() << "before " << before << ", decay " << decay);
-                Case each{{Statistic::probability, accumulation, Group::mean, decay}, 2, 2, 3, 3, {7, 16, 165}};
+                Case each{{Statistic::probability, accumulation, decay}, 2, 2, 3, 3, {7, 16, 165}};
                 each.before = before;
                 expect_accumulated(cpu_device(), random, each);
             }
@@ -129,7 +127,7 @@ TEST_F(opencl_slots, accumulate_forgets_where_nothing_is_kept) {
 TEST_F(opencl_slots, accumulate_is_the_same_when_divided) {
     Random random(13);
     for (const Statistic statistic : {Statistic::probability_squared, Statistic::above_mean}) {
-        Case each{{statistic, Accumulation::ema, Group::mean, .998}, 5, 4, 32, 32, {52, 1000}};
+        Case each{{statistic, Accumulation::ema, .998}, 5, 4, 32, 32, {52, 1000}};
         each.has_out = true;
         expect_accumulated(divided_device(), random, each);
     }
@@ -137,7 +135,7 @@ TEST_F(opencl_slots, accumulate_is_the_same_when_divided) {
 
 TEST_F(opencl_slots, accumulate_of_no_queries_changes_nothing) {
     Random random(14);
-    Case each{{Statistic::probability, Accumulation::ema, Group::mean, .5}, 2, 2, 4, 0, {20}};
+    Case each{{Statistic::probability, Accumulation::ema, .5}, 2, 2, 4, 0, {20}};
     each.has_out = true;
     expect_accumulated(cpu_device(), random, each);
 }

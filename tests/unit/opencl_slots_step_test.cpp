@@ -8,7 +8,7 @@ constexpr int64_t size = 64, heads = 3;
 
 struct Case {
     const char* name = "";
-    Importance importance{Statistic::probability_squared, Accumulation::decayed_sum, Group::mean, .998};
+    Importance importance{Statistic::probability_squared, Accumulation::decayed_sum, .998};
     int64_t group = 4;
     std::vector<int64_t> slots{52, 300};
     Type dense = Type::f16, packed_k = Type::turbo4, packed_v = Type::turbo3;
@@ -145,23 +145,21 @@ std::unique_ptr<Device> forced(const char* variants) { return backend::create(cp
 
 TEST_F(opencl_slots, step_accumulates_every_statistic) {
     for (const Statistic statistic :
-         {Statistic::score_magnitude, Statistic::probability, Statistic::probability_squared, Statistic::above_mean})
-        for (const Group group : {Group::mean, Group::maximum}) {
-            SCOPED_TRACE(testing::Message()
-                         << "statistic " << static_cast<int>(statistic) << ", group " << static_cast<int>(group));
-            Case each{.name = "plain"};
-            each.importance = {statistic, Accumulation::ema, group, .95};
-            expect_step(cpu_device(), each);
-            each.name = "with a mask of its own for each head";
-            each.has_mask = true;
-            expect_step(cpu_device(), each);
-            each.name = "with NaN and a window";
-            each.has_mask = false;
-            each.has_nan = true;
-            each.window_left = 150;
-            each.importance.accumulation = Accumulation::decayed_sum;
-            expect_step(cpu_device(), each);
-        }
+         {Statistic::score_magnitude, Statistic::probability, Statistic::probability_squared, Statistic::above_mean}) {
+        SCOPED_TRACE(testing::Message() << "statistic " << static_cast<int>(statistic));
+        Case each{.name = "plain"};
+        each.importance = {statistic, Accumulation::ema, .95};
+        expect_step(cpu_device(), each);
+        each.name = "with a mask of its own for each head";
+        each.has_mask = true;
+        expect_step(cpu_device(), each);
+        each.name = "with NaN and a window";
+        each.has_mask = false;
+        each.has_nan = true;
+        each.window_left = 150;
+        each.importance.accumulation = Accumulation::decayed_sum;
+        expect_step(cpu_device(), each);
+    }
 }
 
 // 0 x NaN is NaN.
@@ -170,7 +168,7 @@ TEST_F(opencl_slots, step_forgets_where_nothing_is_kept) {
         for (const double decay : {0.0, .5}) {
             SCOPED_TRACE(testing::Message() << "before " << before << ", decay " << decay);
             Case each{.name = "every row sees all"};
-            each.importance = {Statistic::probability, Accumulation::decayed_sum, Group::mean, decay};
+            each.importance = {Statistic::probability, Accumulation::decayed_sum, decay};
             each.before = before;
             each.share_live = 1;
             expect_step(cpu_device(), each);

@@ -297,10 +297,10 @@ struct Accumulating {
         args.row_stats = stats;
         args.counted_queries = 3;
     }
-    float after(ReferenceDevice& device, Statistic statistic, Accumulation accumulation, Group group, double decay,
+    float after(ReferenceDevice& device, Statistic statistic, Accumulation accumulation, double decay,
                 int64_t stands_for = 1) {
         args.segments = {segment};
-        args.importance = {statistic, accumulation, group, decay, stands_for};
+        args.importance = {statistic, accumulation, decay, stands_for};
         device.launch(args);
         EXPECT_EQ(segment.importance.at(0, 0, 1), 3) << "nothing is there";
         return segment.importance.at(0, 0, 0);
@@ -310,71 +310,62 @@ struct Accumulating {
 TEST_F(reference_slot_accumulate, a_moving_average_of_score_magnitudes) {
     // x = |mean|: of (2, 4) 3, of (-6, 2) 2, of (-1, -1) 1; 8 -> (8 + 3) / 2 -> (5.5 + 2) / 2 -> (3.75 + 1) / 2.
     Accumulating o({2, -6, -1}, {4, 2, -1}, 8);
-    EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::ema, Group::mean, .5), 2.375f);
+    EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::ema, .5), 2.375f);
 }
 
 TEST_F(reference_slot_accumulate, a_decayed_sum_of_score_magnitudes) {
     Accumulating o({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 4 + 3 -> 3.5 + 2 -> 2.75 + 1
-    EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 3.75f);
+    EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, .5), 3.75f);
 }
 
 TEST_F(reference_slot_accumulate, a_query_that_stands_for_others) {
     Accumulating sum({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 2 + 2 * 3
     sum.args.counted_queries = 1;
-    EXPECT_EQ(sum.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5, 2), 8);
+    EXPECT_EQ(sum.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, .5, 2), 8);
     Accumulating average({2, -6, -1}, {4, 2, -1}, 8); // 8 -> (8 + 3 * 3) / 4
     average.args.counted_queries = 1;
-    EXPECT_EQ(average.after(device_, Statistic::score_magnitude, Accumulation::ema, Group::mean, .5, 2), 4.25f);
-}
-
-TEST_F(reference_slot_accumulate, the_largest_of_the_group) {
-    Accumulating o({2, -6, -1}, {4, 2, -1}, 8); // 8 -> 4 + 4 -> 4 + 6 -> 5 + 1
-    EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::maximum, .5), 6);
+    EXPECT_EQ(average.after(device_, Statistic::score_magnitude, Accumulation::ema, .5, 2), 4.25f);
 }
 
 TEST_F(reference_slot_accumulate, who_does_not_see_neither_adds_nor_decays) {
     Accumulating o({-infinity, 4, -infinity}, {-infinity, -infinity, -infinity}, 8); // 8 -> 4 + 4 / 2
-    EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 6);
-    Accumulating largest({-infinity, 4, -infinity}, {-infinity, -infinity, -infinity}, 8);
-    EXPECT_EQ(largest.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::maximum, .5), 8);
+    EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, .5), 6);
 }
 
 TEST_F(reference_slot_accumulate, probabilities_and_their_squares) {
     const float ln2 = std::log(2.0f);
     // p: 1/4 and 1/2, 1/2 and 1/4, 1/4 and 1/4.
     Accumulating p({0, ln2, 0}, {ln2, 0, 0}, 0);
-    EXPECT_FLOAT_EQ(p.after(device_, Statistic::probability, Accumulation::decayed_sum, Group::mean, 1), 1);
+    EXPECT_FLOAT_EQ(p.after(device_, Statistic::probability, Accumulation::decayed_sum, 1), 1);
     Accumulating squared({0, ln2, 0}, {ln2, 0, 0}, 0);
-    EXPECT_FLOAT_EQ(squared.after(device_, Statistic::probability_squared, Accumulation::decayed_sum, Group::mean, 1),
+    EXPECT_FLOAT_EQ(squared.after(device_, Statistic::probability_squared, Accumulation::decayed_sum, 1),
                     (1 / 16.f + 1 / 4.f) / 2 * 2 + 1 / 16.f);
     Accumulating average({0, ln2, 0}, {ln2, 0, 0}, 1);
-    EXPECT_FLOAT_EQ(average.after(device_, Statistic::probability, Accumulation::ema, Group::maximum, .75),
-                    ((1 * .75f + .5f * .25f) * .75f + .5f * .25f) * .75f + .25f * .25f);
+    EXPECT_FLOAT_EQ(average.after(device_, Statistic::probability, Accumulation::ema, .75),
+                    ((1 * .75f + .375f * .25f) * .75f + .375f * .25f) * .75f + .25f * .25f);
 }
 
 TEST_F(reference_slot_accumulate, only_the_first_queries_are_observed) {
     Accumulating o({2, -6, -1}, {4, 2, -1}, 8);
     o.args.counted_queries = 1;
-    EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, .5), 7);
+    EXPECT_EQ(o.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, .5), 7);
 }
 
 TEST_F(reference_slot_accumulate, not_a_number_stays_one) {
-    for (const Group group : {Group::mean, Group::maximum}) {
-        Accumulating o({2, not_a_number, -1}, {4, 2, -1}, 8);
-        EXPECT_TRUE(std::isnan(o.after(device_, Statistic::probability, Accumulation::ema, group, .5)));
-    }
+    Accumulating o({2, not_a_number, -1}, {4, 2, -1}, 8);
+    EXPECT_TRUE(std::isnan(o.after(device_, Statistic::probability, Accumulation::ema, .5)));
 }
 
 TEST_F(reference_slot_accumulate, what_nothing_is_kept_of_is_forgotten) {
     for (const float before : {not_a_number, infinity, -infinity}) { // -> 0 + 3 -> 0 + 2 -> 0 + 1
         Accumulating sum({2, -6, -1}, {4, 2, -1}, before), average = sum;
-        EXPECT_EQ(sum.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, 0), 1);
-        EXPECT_EQ(average.after(device_, Statistic::score_magnitude, Accumulation::ema, Group::mean, 0), 1);
+        EXPECT_EQ(sum.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, 0), 1);
+        EXPECT_EQ(average.after(device_, Statistic::score_magnitude, Accumulation::ema, 0), 1);
     }
     Accumulating between({2, not_a_number, -1}, {4, 2, -1}, 8);
-    EXPECT_EQ(between.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, Group::mean, 0), 1);
+    EXPECT_EQ(between.after(device_, Statistic::score_magnitude, Accumulation::decayed_sum, 0), 1);
     Accumulating unseen({-infinity, -infinity, -infinity}, {-infinity, -infinity, -infinity}, not_a_number);
-    EXPECT_TRUE(std::isnan(unseen.after(device_, Statistic::probability, Accumulation::ema, Group::mean, 0)));
+    EXPECT_TRUE(std::isnan(unseen.after(device_, Statistic::probability, Accumulation::ema, 0)));
 }
 
 TEST_F(reference_slot_accumulate, above_the_mean_of_what_a_head_sees_in_all_segments) {
@@ -390,7 +381,7 @@ TEST_F(reference_slot_accumulate, above_the_mean_of_what_a_head_sees_in_all_segm
     args.scores = scores;
     args.row_stats = stats;
     args.counted_queries = 1;
-    args.importance = {Statistic::above_mean, Accumulation::decayed_sum, Group::mean, 1};
+    args.importance = {Statistic::above_mean, Accumulation::decayed_sum, 1};
     device_.launch(args);
     EXPECT_EQ(first.importance.row(0), (std::vector<float>{1, 1}));
     EXPECT_EQ(second.importance.row(0), (std::vector<float>{0, .5f, 0}));

@@ -22,7 +22,6 @@ constexpr std::array keys = {
     Key{"quantile", Kind::number, "0.99", "which quantile of the head's importances the thetas refer to", "", 0, 1},
     Key{"alpha", Kind::number, "0.3", "weight of the newest query in the moving average", "", 0, 1},
     Key{"statistic", Kind::word, "probability", "what a query adds", statistic_choices},
-    group_key,
     Key{"trigger", Kind::share, "7/10", "share of the budget, and memory pressure, above which a tier evicts"},
     Key{"middle_from", Kind::share, "1/3", "share of the layers before the middle tier, rounded up"},
     Key{"deep_from", Kind::share, "2/3", "share of the layers before the deep tier, rounded up"},
@@ -65,7 +64,7 @@ public:
         });
         Description description = basic(config_, context);
         description.importance = {statistic_of(config_.word("statistic")), Accumulation::ema,
-                                  group_of(config_.word("group")), 1 - config_.number("alpha")};
+                                  1 - config_.number("alpha")};
         description.ranking = Ranking::importance;
         description.grace = config_.count("grace");
         description.quantile = config_.number("quantile");

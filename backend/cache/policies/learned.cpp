@@ -17,7 +17,7 @@ constexpr std::array keys = {
 // The decay is that of the importances on which networks are trained: hosts/ggml/attention_samples.hpp.
 Description describe(const Config& config, const LayerContext& context) {
     Description description = basic(config, context);
-    description.importance = {Statistic::probability, Accumulation::decayed_sum, Group::mean, .99};
+    description.importance = {Statistic::probability, Accumulation::decayed_sum, .99};
     description.ranking = Ranking::prediction;
     description.grace = config.count("grace");
     protect_recent(description, tokens_of(config.amount("recent"), context.budget));

@@ -18,7 +18,6 @@ constexpr std::array keys = {
     Key{"statistic", Kind::word, "probability_squared", "what a query adds", statistic_choices},
     Key{"value", Kind::word, "distance", "importance times the norm of v - mean output, that of v, or alone",
         "distance|norm|none"},
-    group_key,
     grace_key,
     every_key,
 };
@@ -26,7 +25,7 @@ constexpr std::array keys = {
 Description describe(const Config& config, const LayerContext& context) {
     Description description = basic(config, context);
     description.importance = {statistic_of(config.word("statistic")), Accumulation::decayed_sum,
-                              group_of(config.word("group")), config.number("decay")};
+                              config.number("decay")};
     description.ranking = value_ranking_of(config.word("value"));
     description.grace = config.count("grace");
     description.moves_by_age = true;

@@ -28,8 +28,6 @@ extern const PolicyKind winnow_policy;
 // Keys that several policies have, with one meaning.
 inline constexpr Key grace_key = {"grace", Kind::count, "8", "queries that a token sees before it may be evicted",
                                   "",      0,           1024};
-inline constexpr Key group_key = {"group", Kind::word, "mean", "how the query heads of a KV head become one",
-                                  "mean|maximum"};
 inline constexpr Key every_key = {
     "every", Kind::count, "1", "of decoded tokens, each n-th one updates the importance, for all of them", "", 1, 64};
 // In the place of common keys: everything in 4 and 3 bits, unless somebody says otherwise.
@@ -61,7 +59,6 @@ private:
 };
 
 Statistic statistic_of(std::string_view word);
-Group group_of(std::string_view word);
 Ranking value_ranking_of(std::string_view word); // of the key value
 
 // What all descriptions begin with: the sinks, the budget, and as recent what the residual window holds dense at any

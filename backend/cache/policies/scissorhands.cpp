@@ -13,15 +13,13 @@ constexpr std::array keys = {
     Key{"history", Kind::count, "400", "queries that the count remembers", "", 1, 1 << 20},
     Key{"recent", Kind::amount, "10", "newest tokens retained: tokens or a share of the budget"},
     Key{"drop", Kind::share, "1/2", "share of the budget that an eviction pass evicts once it is full"},
-    group_key,
     grace_key,
 };
 
 Description describe(const Config& config, const LayerContext& context) {
     Description description = basic(config, context);
     const double history = static_cast<double>(config.count("history"));
-    description.importance = {Statistic::above_mean, Accumulation::decayed_sum, group_of(config.word("group")),
-                              1 - 1 / history};
+    description.importance = {Statistic::above_mean, Accumulation::decayed_sum, 1 - 1 / history};
     description.ranking = Ranking::importance;
     description.grace = config.count("grace");
     description.target = context.budget - floor_of(config.amount("drop").share, context.budget);

@@ -9,13 +9,12 @@ namespace {
 
 constexpr std::array keys = {
     Key{"recent", Kind::amount, "0/1", "newest tokens retained: tokens or a share of the budget"},
-    group_key,
     grace_key,
 };
 
 Description describe(const Config& config, const LayerContext& context) {
     Description description = basic(config, context);
-    description.importance = {Statistic::probability, Accumulation::decayed_sum, group_of(config.word("group")), 0};
+    description.importance = {Statistic::probability, Accumulation::decayed_sum, 0};
     description.ranking = Ranking::importance;
     description.grace = config.count("grace");
     protect_recent(description, tokens_of(config.amount("recent"), context.budget));

@@ -20,7 +20,6 @@ constexpr std::array keys = {
     Key{"value", Kind::word, "distance", "importance times the norm of v - mean output, that of v, or alone",
         "distance|norm|none"},
     Key{"window_from", Kind::share, "1/2", "from this share of the context on the budget is a plain window"},
-    group_key,
     grace_key,
     every_key,
     Key{"recall", Kind::folder, "off", "every token stays: decoding attends to the pages that its queries pick",
@@ -51,7 +50,7 @@ public:
         }
         if (is_window(context)) return description;
         description.importance = {statistic_of(config_.word("statistic")), Accumulation::decayed_sum,
-                                  group_of(config_.word("group")), config_.number("decay")};
+                                  config_.number("decay")};
         description.ranking = value_ranking_of(config_.word("value"));
         description.grace = config_.count("grace");
         protect_recent(description, tokens_of(config_.amount("recent"), context.budget));
