@@ -172,11 +172,7 @@ static void make_keys(const slot_evict_params* p, const head_slots* at, const __
         float16 rank = importance;
         switch (pass->ranking) {
         case RANKING_AGE: rank = (float16)(0.0f); break; /* the position follows in the key */
-        case RANKING_IMPORTANCE_PER_QUERY:
-            rank = importance / convert_float16(max(pass->seen - position, (int16)(1)));
-            break;
-        case RANKING_IMPORTANCE_VALUE_DISTANCE:
-        case RANKING_IMPORTANCE_VALUE_NORM: rank = by_value(p, at, slot, importance, is_ranked); break;
+        case RANKING_IMPORTANCE_VALUE_DISTANCE: rank = by_value(p, at, slot, importance, is_ranked); break;
         case RANKING_RANDOM: rank = by_chance(p, head, position); break;
         case RANKING_PREDICTION: rank = by_network(network, importance, pass->seen - position); break;
         }
@@ -288,12 +284,10 @@ OUT_OF_LINE static void evict_of_head(const slot_evict_params* p, head_slots den
             live == 0 ? -INFINITY : from_ordered_bits((uint)smallest_key(&all, quantile_rank(pass, live)));
         threshold = threshold_of(pass, quantile, &rest);
     }
-    const int by_distance = pass->ranking == RANKING_IMPORTANCE_VALUE_DISTANCE;
-    if (by_distance || pass->ranking == RANKING_IMPORTANCE_VALUE_NORM) {
-        const __global float* point = by_distance ? sum : 0;
-        compare_values(dense.point, point, p->outputs, dense.v_mean, p->v_size);
+    if (pass->ranking == RANKING_IMPORTANCE_VALUE_DISTANCE) {
+        compare_values(dense.point, sum, p->outputs, dense.v_mean, p->v_size);
         for (uint t = 0; t < TIERS; ++t) {
-            compare_values(packed[t].point, point, p->outputs, packed[t].v_mean, p->v_size);
+            compare_values(packed[t].point, sum, p->outputs, packed[t].v_mean, p->v_size);
             rotate_point_of(packed + t);
         }
     }

@@ -16,11 +16,9 @@
 /* The numbers of Ranking. */
 #define RANKING_AGE 0
 #define RANKING_IMPORTANCE 1
-#define RANKING_IMPORTANCE_PER_QUERY 2
-#define RANKING_IMPORTANCE_VALUE_DISTANCE 3
-#define RANKING_IMPORTANCE_VALUE_NORM 4
-#define RANKING_RANDOM 5
-#define RANKING_PREDICTION 6
+#define RANKING_IMPORTANCE_VALUE_DISTANCE 2
+#define RANKING_RANDOM 3
+#define RANKING_PREDICTION 4
 
 /* Of a head's network, each with 4 numbers: backend/device/network.hpp. */
 #define HIDDEN_UNITS 8

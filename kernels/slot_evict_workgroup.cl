@@ -77,11 +77,9 @@ ALWAYS_INLINE float threshold_of_head(const slot_evict_params* p, const head_slo
 /* What values are compared with. */
 ALWAYS_INLINE void make_points(const slot_evict_params* p, const head_slots* dense, const head_slots* packed,
                                const __global float* sum) {
-    const int by_distance = p->pass.ranking == RANKING_IMPORTANCE_VALUE_DISTANCE;
-    if (!by_distance && p->pass.ranking != RANKING_IMPORTANCE_VALUE_NORM) return;
-    const __global float* point = by_distance ? sum : 0;
-    compare_values(dense->point, point, p->outputs, dense->v_mean, p->v_size);
-    for (uint t = 0; t < TIERS; ++t) compare_values(packed[t].point, point, p->outputs, packed[t].v_mean, p->v_size);
+    if (p->pass.ranking != RANKING_IMPORTANCE_VALUE_DISTANCE) return;
+    compare_values(dense->point, sum, p->outputs, dense->v_mean, p->v_size);
+    for (uint t = 0; t < TIERS; ++t) compare_values(packed[t].point, sum, p->outputs, packed[t].v_mean, p->v_size);
     barrier(CLK_GLOBAL_MEM_FENCE);
     if (LANE < TIERS) rotate_point_of(packed + LANE);
     barrier(CLK_GLOBAL_MEM_FENCE);

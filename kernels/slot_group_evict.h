@@ -83,9 +83,7 @@ static inline float rank_of(const slot_evict_params* p, const head_slots* at, co
     const __global uchar* value = at->v + slot * at->v_stride;
     switch (pass->ranking) {
     case RANKING_AGE: return 0.0f; /* the position follows in the key */
-    case RANKING_IMPORTANCE_PER_QUERY: return importance / (float)max(pass->seen - position, 1);
     case RANKING_IMPORTANCE_VALUE_DISTANCE:
-    case RANKING_IMPORTANCE_VALUE_NORM:
         return importance * (at->tier > 0 ? tier_distance(at, value, p->v_size)
                                           : dense_distance(value, at->v_type, at->point, p->v_size));
     case RANKING_RANDOM: return random_rank(pass->of_ranking, p->first_head + head, position);

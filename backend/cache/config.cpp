@@ -171,7 +171,7 @@ void check_elastic(const Config& config, const std::map<std::string, Value, std:
 }
 
 // Keys that say which tokens are evicted.
-constexpr std::string_view eviction_keys[] = {"recent", "decay", "statistic", "value", "window_from", "grace", "every"};
+constexpr std::string_view eviction_keys[] = {"recent", "decay", "statistic", "window_from", "grace", "every"};
 
 // Recall evicts by age alone.
 void check_recall(const Config& config, const std::map<std::string, Value, std::less<>>& given) {

@@ -37,12 +37,6 @@ Statistic statistic_of(std::string_view word) {
                                      : Statistic::probability_squared;
 }
 
-Ranking value_ranking_of(std::string_view word) {
-    return word == "distance" ? Ranking::importance_value_distance
-           : word == "norm"   ? Ranking::importance_value_norm
-                              : Ranking::importance;
-}
-
 Description basic(const Config& config, const LayerContext& context) {
     Description description;
     description.sink = config.sink();

@@ -47,9 +47,7 @@ struct Importance {
 enum class Ranking : uint32_t {
     age,                       // its position
     importance,                // I
-    importance_per_query,      // I / queries that saw it
     importance_value_distance, // I |v - o|
-    importance_value_norm,     // I |v|
     random,                    // random_rank of its position
     prediction,                // what a network predicts (network.hpp)
 };

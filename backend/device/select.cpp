@@ -21,11 +21,7 @@ double rank_of(const Description& description, const Slot& slot, int64_t head) {
     case Ranking::random: return static_cast<double>(random_rank(description.seed, head, slot.position));
     case Ranking::importance: return importance;
     case Ranking::prediction: rank = slot.prediction; break;
-    case Ranking::importance_per_query:
-        rank = importance / static_cast<double>(std::max<int64_t>(slot.queries_seen, 1));
-        break;
     case Ranking::importance_value_distance: rank = importance * slot.value_distance; break;
-    case Ranking::importance_value_norm: rank = importance * slot.value_norm; break;
     }
     return std::isnan(rank) ? least : rank;
 }

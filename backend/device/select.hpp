@@ -14,7 +14,6 @@ struct Slot {
     int64_t position = 0;
     float importance = 0;
     int64_t queries_seen = 0;
-    float value_norm = 0;     // |v|
     float value_distance = 0; // |v - mean output|
     bool anchor = false;      // named by the host
     double prediction = 0;    // of the head's network, where the ranking asks for it

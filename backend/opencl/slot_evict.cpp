@@ -15,9 +15,7 @@ namespace {
 
 constexpr bool agrees(Ranking ranking, uint32_t number) { return static_cast<uint32_t>(ranking) == number; }
 static_assert(agrees(Ranking::age, RANKING_AGE) && agrees(Ranking::importance, RANKING_IMPORTANCE) &&
-              agrees(Ranking::importance_per_query, RANKING_IMPORTANCE_PER_QUERY) &&
               agrees(Ranking::importance_value_distance, RANKING_IMPORTANCE_VALUE_DISTANCE) &&
-              agrees(Ranking::importance_value_norm, RANKING_IMPORTANCE_VALUE_NORM) &&
               agrees(Ranking::random, RANKING_RANDOM) && agrees(Ranking::prediction, RANKING_PREDICTION));
 static_assert(network_hidden == HIDDEN_UNITS && sizeof(HiddenUnit) == 4 * sizeof(float));
 
@@ -118,10 +116,7 @@ slot_evict_params make_params(const SlotEvict& args, const slot_segment& dense, 
     return params;
 }
 
-bool reads_values(const SlotEvict& args) {
-    return args.description.ranking == Ranking::importance_value_distance ||
-           args.description.ranking == Ranking::importance_value_norm;
-}
+bool reads_values(const SlotEvict& args) { return args.description.ranking == Ranking::importance_value_distance; }
 
 // What is ranked, and the rows that leave the residual window. Which rows go down the device decides.
 uint64_t bytes_of(const SlotEvict& args) {

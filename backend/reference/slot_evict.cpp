@@ -96,13 +96,10 @@ private:
         slot.importance = static_cast<float>(importance_of(*place.segment, head_, place.slot));
         slot.queries_seen = args_.seen - slot.position;
         slot.anchor = (token & anchor_flag) != 0;
-        double norm = 0, distance = 0; // squared
+        double distance = 0; // squared
         const std::vector<double> value = slot_row(place.segment->v, place.segment->v_mean, head_, place.slot);
-        for (size_t d = 0; d < value.size(); ++d) {
-            norm += std::pow(value[d], 2);
+        for (size_t d = 0; d < value.size(); ++d)
             distance += std::pow(value[d] - mean_output(static_cast<int64_t>(d)), 2);
-        }
-        slot.value_norm = static_cast<float>(std::sqrt(norm));
         slot.value_distance = static_cast<float>(std::sqrt(distance));
         if (args_.description.ranking == Ranking::prediction) slot.prediction = predicted(slot);
         return slot;

@@ -85,7 +85,7 @@ std::vector<NamedSetup> policy_setups() {
     add(all, "h2o", Policy::h2o, [](CacheSetup& s) { s.cadence = 32; });
     add(all, "h2o_paper", Policy::h2o, [](CacheSetup& s) {
         s.statistic = Statistic::probability;
-        s.sum = s.per_query = true;
+        s.sum = true;
         s.decay = 1;
     });
     add(all, "h2o_less_than_budget", Policy::h2o, [](CacheSetup& s) {
@@ -123,10 +123,7 @@ std::vector<NamedSetup> policy_setups() {
         s.residual = 32;
     });
     add(all, "winnow", Policy::winnow, [](CacheSetup& s) { s.cadence = 32; });
-    add(all, "winnow_by_norm", Policy::winnow, [](CacheSetup& s) {
-        s.value = Ranking::value_norm;
-        s.statistic = Statistic::probability;
-    });
+    add(all, "winnow_by_probability", Policy::winnow, [](CacheSetup& s) { s.statistic = Statistic::probability; });
     add(all, "winnow_without_residual", Policy::winnow, [](CacheSetup& s) {
         s.residual = 0;
         s.budget = 72;
@@ -161,7 +158,6 @@ std::vector<NamedSetup> policy_setups() {
     add(all, "mixed", Policy::mixed, [](CacheSetup& s) { s.lower = {{{2, 5}}}; });
     add(all, "mixed_of_three_segments", Policy::mixed, [](CacheSetup& s) {
         s.residual = 32;
-        s.value = Ranking::importance;
         s.lower = {{{1, 4}}, {{1, 4}}};
     });
     add(all, "none_of_three_segments", Policy::none, [](CacheSetup& s) {

@@ -44,7 +44,7 @@ void rule_mixed(Rules& r, const CacheSetup& s, int64_t cadence) {
     r.is_sum = true;
     r.decay = s.decay.value_or(.99);
     r.every = s.every;
-    r.ranking = s.value;
+    r.ranking = Ranking::value_distance;
     r.grace = s.grace;
     r.moves_by_age = true;
     int64_t recent = r.budget - r.sink;
@@ -377,7 +377,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.is_sum = !is_selector && s.sum;
         r.decay = is_selector ? .95 : s.decay.value_or(.95);
         r.every = is_selector ? 1 : s.every;
-        r.ranking = !is_selector && s.per_query ? Ranking::per_query : Ranking::importance;
+        r.ranking = Ranking::importance;
         r.grace = is_selector ? 8 : s.grace;
         rule_h2o(r, s, cadence, !is_selector);
         return r;
@@ -390,7 +390,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.is_sum = true;
         r.decay = is_selector ? .99 : s.decay.value_or(.99);
         r.every = is_selector ? 1 : s.every;
-        r.ranking = is_selector ? Ranking::value_distance : s.value;
+        r.ranking = Ranking::value_distance;
         r.grace = is_selector ? 8 : s.grace;
         r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);
     }

@@ -31,7 +31,7 @@ enum class Policy {
     decay
 };
 enum class Statistic { none, score_magnitude, probability, probability_squared, above_mean };
-enum class Ranking { age, importance, per_query, value_distance, value_norm, random, prediction };
+enum class Ranking { age, importance, value_distance, random, prediction };
 
 struct Part {
     int64_t part = 0, whole = 1;
@@ -97,13 +97,12 @@ struct CacheSetup {
     // Keys of policies, where they differ from the policy's own values.
     std::optional<Statistic> statistic;
     int64_t grace = 8;
-    int64_t every = 1;                   // winnow, h2o: of steps of one query, one of so many counts
-    std::optional<double> decay;         // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
-    bool sum = false, per_query = false; // h2o
+    int64_t every = 1;           // winnow, h2o: of steps of one query, one of so many counts
+    std::optional<double> decay; // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
+    bool sum = false;            // h2o
     std::optional<int64_t> heavy,
-        recent; // h2o, tokens; recent of winnow, random, scissorhands, tova, external, moe and learned, too
-    Ranking value = Ranking::value_distance; // winnow
-    int64_t history = 400;                   // scissorhands
+        recent;            // h2o, tokens; recent of winnow, random, scissorhands, tova, external, moe and learned, too
+    int64_t history = 400; // scissorhands
     Part drop = {1, 2};
     int64_t seed = 0;    // random
     int64_t experts = 8; // moe

@@ -45,19 +45,8 @@ bool has_importance(Policy policy) {
 }
 
 void add_keys_of_policy(Text& text, const CacheSetup& s) {
-    if (s.policy == Policy::winnow)
-        text.add("value", s.value == Ranking::value_distance ? "distance"
-                          : s.value == Ranking::value_norm   ? "norm"
-                                                             : "none")
-            .add("decay", s.decay)
-            .add("every", s.every)
-            .add("recent", s.recent);
-    if (s.policy == Policy::mixed)
-        text.add("value", s.value == Ranking::value_distance ? "distance"
-                          : s.value == Ranking::value_norm   ? "norm"
-                                                             : "none")
-            .add("decay", s.decay)
-            .add("every", s.every);
+    if (s.policy == Policy::winnow) text.add("decay", s.decay).add("every", s.every).add("recent", s.recent);
+    if (s.policy == Policy::mixed) text.add("decay", s.decay).add("every", s.every);
     if (s.policy == Policy::decay) {
         text.add("mode", s.ages.mode).add("window", s.ages.window).add("decay_lambda", s.ages.lambda);
         if (s.ages.mode != "eviction") text.add("weight2", s.ages.weight2).add("weight3", s.ages.weight3);
@@ -65,7 +54,6 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
     }
     if (s.policy == Policy::h2o)
         text.add("accumulation", s.sum ? "sum" : "ema")
-            .add("per_query", s.per_query ? "on" : "off")
             .add("alpha", s.decay)
             .add("every", s.every)
             .add("heavy", s.heavy)

@@ -31,10 +31,6 @@ Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& pass, const 
     case Ranking::age: ranked.rank = static_cast<double>(c.position); break;
     case Ranking::random: ranked.rank = static_cast<double>(drawn_rank(r.seed, pass.head, c.position)); break;
     case Ranking::importance: break;
-    case Ranking::per_query:
-        ranked.rank = c.importance / static_cast<double>(std::max<int64_t>(pass.seen - c.position, 1));
-        ranked.slack = rounding * std::fabs(ranked.rank);
-        break;
     case Ranking::prediction: {
         const Prediction prediction = prediction_of(&r.network[static_cast<size_t>(pass.head * WINNOW_NETWORK_NUMBERS)],
                                                     c.importance, pass.seen - c.position);
@@ -43,7 +39,6 @@ Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& pass, const 
         break;
     }
     case Ranking::value_distance:
-    case Ranking::value_norm:
         ranked.rank = c.importance * c.value;
         ranked.slack = rounding * std::fabs(ranked.rank) + std::fabs(c.importance) * c.value_slack;
     }

@@ -105,7 +105,6 @@ TEST(cache_policy, h2o_is_as_published_unless_told) {
     EXPECT_EQ(parse("h2o").budget().share, (Share{1, 4}));
     const Description paper = describe("h2o:statistic=probability,accumulation=sum,alpha=1", 256);
     EXPECT_EQ(paper.importance, (Importance{Statistic::probability, Accumulation::decayed_sum, 1}));
-    EXPECT_EQ(describe("h2o:per_query=on", 256).ranking, Ranking::importance_per_query);
 }
 
 TEST(cache_policy, h2o_presets_are_scaled_to_the_budget) {
@@ -201,7 +200,7 @@ TEST(cache_policy, hierarchical_profiles_and_thresholds) {
 TEST(cache_policy, hierarchical_evicts_nothing_early_at_a_theta_of_zero) {
     std::vector<Slot> slots;
     for (int64_t position = 0; position < 900; ++position)
-        slots.push_back({position, 1 + static_cast<float>(position % 7), 100, 1, 1, false});
+        slots.push_back({position, 1 + static_cast<float>(position % 7), 100, 1, false});
     for (const int64_t layer : {0, 15, 31}) {
         const Description d = describe("hierarchical:theta_shallow=0,theta_middle=0,theta_deep=0", 1024, layer);
         const Demand wanted = demand(d, 900, 900, 32);
@@ -226,8 +225,6 @@ TEST(cache_policy, winnow_is_a_window_from_half_of_the_context) {
     EXPECT_EQ(describe("winnow", 1023).ranking, Ranking::importance_value_distance);
     EXPECT_EQ(describe("winnow", 1024).ranking, Ranking::age);
     EXPECT_EQ(describe("winnow:window_from=1/1", 1024).ranking, Ranking::importance_value_distance);
-    EXPECT_EQ(describe("winnow:value=norm", 512).ranking, Ranking::importance_value_norm);
-    EXPECT_EQ(describe("winnow:value=none", 512).ranking, Ranking::importance);
 }
 
 TEST(cache_policy, importance_is_announced_where_it_is_described) {
@@ -343,7 +340,7 @@ std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
             for (const size_t victim : victims) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(victim));
         }
         const float importance = std::uniform_real_distribution<float>(0, 1)(random);
-        slots.push_back({seen, importance, 0, 1, importance, seen == 100});
+        slots.push_back({seen, importance, 0, importance, seen == 100});
         for (Slot& slot : slots) ++slot.queries_seen;
         EXPECT_LE(static_cast<int64_t>(slots.size()), d.budget) << to_string(config);
         if (slots.size() >= fullest.size()) fullest = slots;

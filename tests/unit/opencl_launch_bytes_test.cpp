@@ -123,7 +123,7 @@ TEST_F(opencl_launch_bytes, what_is_ranked_and_what_leaves_is_counted_where_toke
     EXPECT_EQ(told.of(evict), (Launches{{"slot_evict", maps}}));
     evict.description.ranking = Ranking::importance;
     EXPECT_EQ(told.of(evict), (Launches{{"slot_evict", maps + 2 * of_map}}));
-    evict.description.ranking = Ranking::importance_value_norm;
+    evict.description.ranking = Ranking::importance_value_distance;
     evict.output_sum = add(Type::f32, {1, heads, 1, size});
     const uint64_t of_ranking = maps + 2 * of_map + of_rows + heads * slots * 18;
     EXPECT_EQ(told.of(evict), (Launches{{"slot_evict", of_ranking}}));

@@ -26,12 +26,7 @@ const Type lower_formats[][2][2] = {{{Type::turbo3, Type::turbo2}, {Type::turbo2
                                     {{Type::turbo4, Type::turbo2}, {Type::turbo2_5, Type::turbo4}},
                                     {{Type::f16, Type::turbo4}, {Type::bf16, Type::turbo3}}};
 
-constexpr Ranking rankings[] = {Ranking::age,
-                                Ranking::importance,
-                                Ranking::importance_per_query,
-                                Ranking::importance_value_distance,
-                                Ranking::importance_value_norm,
-                                Ranking::random,
+constexpr Ranking rankings[] = {Ranking::age, Ranking::importance, Ranking::importance_value_distance, Ranking::random,
                                 Ranking::prediction};
 
 float hostile(Random& random) {

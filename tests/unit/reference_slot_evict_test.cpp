@@ -120,21 +120,6 @@ TEST_F(reference_slot_evict, distance_is_that_of_the_values_that_rows_stand_for)
     }
 }
 
-TEST_F(reference_slot_evict, norm_and_queries_seen_rank_too) {
-    // |v| grows with the token id: 1.1 |v_1| > |v_5|, and a token's queries are 9 - n: .5 / 8 < .3 / 4 < 1 / 6.
-    for (const Ranking ranking : {Ranking::importance_value_norm, Ranking::importance_per_query}) {
-        Evicting f({{3}}, {{1, 5}});
-        const bool is_norm = ranking == Ranking::importance_value_norm;
-        f.dense.importance.values = {is_norm ? 2.f : 1.f};
-        f.packed.importance.values = is_norm ? std::vector<float>{1.1f, 1} : std::vector<float>{.5f, .3f};
-        f.args.description = by_importance(3, 1);
-        f.args.description.ranking = ranking;
-        f.args.seen = 9;
-        f.run(device_);
-        EXPECT_EQ(f.packed.map(0), is_norm ? (Map{1, none}) : (Map{none, 5}));
-    }
-}
-
 TEST_F(reference_slot_evict, each_head_goes_by_its_own_network) {
     // The first head's prediction is 2 max(ln I - 1, 0) - max(ln age, 0), the second's grows with the age.
     Evicting f({{3}, {3}}, {{1, 5}, {1, 5}});

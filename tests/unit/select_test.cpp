@@ -27,7 +27,7 @@ Share random_share(Random& random) {
 
 Description random_description(Random& random) {
     Description description;
-    description.ranking = static_cast<Ranking>(below(random, 7));
+    description.ranking = static_cast<Ranking>(below(random, 5));
     description.seed = random();
     description.sink = below(random, 6);
     description.recent = below(random, 20);
@@ -54,7 +54,7 @@ std::vector<Slot> random_slots(Random& random, int64_t seen) {
     };
     std::vector<Slot> slots;
     for (int64_t i = below(random, 80); i > 0; --i)
-        slots.push_back({below(random, seen), number(), below(random, 20), number(), number(), below(random, 12) == 0,
+        slots.push_back({below(random, seen), number(), below(random, 20), number(), below(random, 12) == 0,
                          static_cast<double>(number())});
     return slots;
 }
@@ -76,10 +76,7 @@ long double rank(const Description& d, const Slot& slot, int64_t head) {
     if (d.ranking == Ranking::age) value = slot.position;
     if (d.ranking == Ranking::random) value = random_rank(d.seed, head, slot.position);
     if (d.ranking == Ranking::prediction) value = slot.prediction;
-    if (d.ranking == Ranking::importance_per_query)
-        value = static_cast<double>(importance) / static_cast<double>(std::max<int64_t>(1, slot.queries_seen));
     if (d.ranking == Ranking::importance_value_distance) value = importance * slot.value_distance;
-    if (d.ranking == Ranking::importance_value_norm) value = importance * slot.value_norm;
     return std::isnan(value) ? nothing : value;
 }
 
@@ -209,7 +206,7 @@ TEST(cache_select, does_not_depend_on_where_slots_lie) {
 std::vector<Slot> tokens(const std::vector<float>& importances) {
     std::vector<Slot> slots;
     for (const float importance : importances)
-        slots.push_back({static_cast<int64_t>(slots.size()), importance, 100, 1, 1, false});
+        slots.push_back({static_cast<int64_t>(slots.size()), importance, 100, 1, false});
     return slots;
 }
 

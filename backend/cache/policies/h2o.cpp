@@ -18,7 +18,6 @@ constexpr std::array keys = {
     Key{"alpha", Kind::number, "0.95", "decay of the importance for each query token", "", 0, 1},
     Key{"statistic", Kind::word, "score_magnitude", "what a query adds", statistic_choices},
     Key{"accumulation", Kind::word, "ema", "moving average, or sum in which alpha fades what was", "ema|sum"},
-    Key{"per_query", Kind::word, "off", "compare importance divided by the queries that saw the token", "off|on"},
     grace_key,
     every_key,
 };
@@ -45,7 +44,7 @@ public:
         description.importance = {statistic_of(config_.word("statistic")),
                                   config_.word("accumulation") == "ema" ? Accumulation::ema : Accumulation::decayed_sum,
                                   config_.number("alpha")};
-        description.ranking = config_.word("per_query") == "on" ? Ranking::importance_per_query : Ranking::importance;
+        description.ranking = Ranking::importance;
         description.grace = config_.count("grace");
         // Heavy and recent need not fill the budget. An eviction pass then leaves their sum, at most what leaves room
         // for the tokens until the next one.

@@ -16,8 +16,6 @@ constexpr std::array keys = {
     Key{"v2", Kind::format, "q8_0", "storage format of values there"},
     Key{"decay", Kind::number, "0.99", "what a query token leaves of the importance before it", "", 0, 1},
     Key{"statistic", Kind::word, "probability_squared", "what a query adds", statistic_choices},
-    Key{"value", Kind::word, "distance", "importance times the norm of v - mean output, that of v, or alone",
-        "distance|norm|none"},
     grace_key,
     every_key,
 };
@@ -26,7 +24,7 @@ Description describe(const Config& config, const LayerContext& context) {
     Description description = basic(config, context);
     description.importance = {statistic_of(config.word("statistic")), Accumulation::decayed_sum,
                               config.number("decay")};
-    description.ranking = value_ranking_of(config.word("value"));
+    description.ranking = Ranking::importance_value_distance;
     description.grace = config.count("grace");
     description.moves_by_age = true;
     int64_t heavy = 0;

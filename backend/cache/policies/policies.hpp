@@ -59,7 +59,6 @@ private:
 };
 
 Statistic statistic_of(std::string_view word);
-Ranking value_ranking_of(std::string_view word); // of the key value
 
 // What all descriptions begin with: the sinks, the budget, and as recent what the residual window holds dense at any
 // time.

@@ -17,8 +17,6 @@ constexpr std::array keys = {
     Key{"recent", Kind::amount, "1/4", "newest tokens retained: tokens or a share of the budget"},
     Key{"decay", Kind::number, "0.99", "what a query token leaves of the importance before it", "", 0, 1},
     Key{"statistic", Kind::word, "probability_squared", "what a query adds", statistic_choices},
-    Key{"value", Kind::word, "distance", "importance times the norm of v - mean output, that of v, or alone",
-        "distance|norm|none"},
     Key{"window_from", Kind::share, "1/2", "from this share of the context on the budget is a plain window"},
     grace_key,
     every_key,
@@ -51,7 +49,7 @@ public:
         if (is_window(context)) return description;
         description.importance = {statistic_of(config_.word("statistic")), Accumulation::decayed_sum,
                                   config_.number("decay")};
-        description.ranking = value_ranking_of(config_.word("value"));
+        description.ranking = Ranking::importance_value_distance;
         description.grace = config_.count("grace");
         protect_recent(description, tokens_of(config_.amount("recent"), context.budget));
         return description;
