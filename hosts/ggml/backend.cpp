@@ -1,6 +1,6 @@
 // Walking a graph: every FLASH_ATTN_EXT is one sdpa, every SET_ROWS (K's and V's together where they follow each other)
-// one kv_append, if rows of its type are not converted on the host. All is enqueued in order on one context and awaited
-// once, at the end: the scheduler hands the results to other backends without asking.
+// one kv_append. All is enqueued in order on one context and awaited once, at the end: the scheduler hands the results
+// to other backends without asking.
 #include "backend.hpp"
 
 #include <exception>
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "ggml_api.hpp"
-#include "host_converted.hpp"
 #include "kv_config.hpp"
 #include "run_log.hpp"
 #include "translate.hpp"
@@ -40,8 +39,6 @@ private:
     bool attend(const ggml_tensor* node);
     // Carries out `first`, and `second` (may be NULL) with it if that is possible; `merged` tells.
     bool append(const ggml_tensor* first, const ggml_tensor* second, bool& merged);
-    // Rows of a type that Winnow does not store.
-    bool append_host_converted(const ggml_tensor* node);
     bool fail(const ggml_tensor* node) const;
     // Nodes on virtual tensors; these throw.
     void compute_virtual(VirtualBuffer& buffer, const ggml_cgraph* graph, const ggml_tensor* node);
@@ -50,7 +47,6 @@ private:
     SlopeCache slopes_;
     std::set<VirtualBuffer*> virtual_buffers_; // that this graph uses
     std::unique_ptr<Track> graphs_ = Track::begin("graphs");
-    std::vector<std::vector<float>> converted_; // keys and values of running calls
 };
 
 Instance& of(ggml_backend_t backend) { return *static_cast<Instance*>(backend->context); }
@@ -66,26 +62,8 @@ bool Instance::attend(const ggml_tensor* node) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s: an attention that supports_op does not claim", node->name);
         return false;
     }
-    if (sdpa.converted_keys() || sdpa.converted_values()) {
-        if (context.finish() != WINNOW_OK) return fail(node); // the rows may just be written
-        if (sdpa.converted_keys()) {
-            converted_.push_back(convert_to_f32(sdpa.converted_keys()));
-            sdpa.give_keys(converted_.back().data());
-        }
-        if (sdpa.converted_values()) {
-            converted_.push_back(convert_to_f32(sdpa.converted_values()));
-            sdpa.give_values(converted_.back().data());
-        }
-    }
     if (context.api().sdpa(context.get(), &sdpa.desc(), nullptr) != WINNOW_OK) return fail(node);
     counters.count_attention_in_place(node);
-    return true;
-}
-
-bool Instance::append_host_converted(const ggml_tensor* node) {
-    if (context.finish() != WINNOW_OK) return fail(node); // running calls may use the memory
-    set_host_converted(node);
-    counters.count_converted_append();
     return true;
 }
 
@@ -179,8 +157,6 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
             compute_virtual(*buffer, graph, node);
         } else if (node->op == GGML_OP_FLASH_ATTN_EXT) {
             done = attend(node);
-        } else if (can_set_host_converted(node)) {
-            done = append_host_converted(node);
         } else {
             const ggml_tensor* follower = next < count ? ggml().graph_node(graph, next) : nullptr;
             if (follower && (follower->op != GGML_OP_SET_ROWS || virtual_buffer_touched(follower))) follower = nullptr;
@@ -196,7 +172,6 @@ enum ggml_status Instance::compute(ggml_cgraph* graph) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", context.message());
         done = false;
     }
-    converted_.clear();
     return aborted ? GGML_STATUS_ABORTED : done ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
 }
 

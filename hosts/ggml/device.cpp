@@ -8,7 +8,6 @@
 #include "backend.hpp"
 #include "buffer.hpp"
 #include "ggml_api.hpp"
-#include "host_converted.hpp"
 #include "translate.hpp"
 #include "virtual_buffer.hpp"
 
@@ -87,7 +86,7 @@ bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
     }
     case GGML_OP_SET_ROWS: {
         if (node->view_src && !may_lie_here(device, node->view_src)) return false;
-        if (sets_no_rows(node) || can_set_host_converted(node)) return true;
+        if (sets_no_rows(node)) return true;
         AppendNode append;
         return append.translate(node, nullptr) && of(device).plugin.supports(append.desc());
     }

@@ -12,7 +12,6 @@
 #include "ggml-backend.h"
 #include "ggml-impl.h"
 #include "ggml.h"
-#include "host_converted_types.hpp"
 
 namespace {
 
@@ -107,10 +106,6 @@ private:
         else                                                                                                           \
             facts.fault(#name, "gone", "a number of " #enumeration);                                                   \
     }.template operator()<enumeration>()
-#define WINNOW_TYPE_IF_ANY(name)                                                                                       \
-    [&]<typename Enum>() {                                                                                             \
-        if constexpr (requires { Enum::name; }) facts.layout(#name, Enum::name);                                       \
-    }.template operator()<ggml_type>();
 #define WINNOW_SIZE(structure) facts.layout("sizeof " #structure, sizeof(structure))
 #define WINNOW_FUNCTION(function, ...) facts.type<decltype(function), __VA_ARGS__>(#function)
 
@@ -176,13 +171,10 @@ constexpr void operations_and_types(Facts& facts) {
     WINNOW_NUMBER(ggml_type, GGML_TYPE_Q5_1);
     WINNOW_NUMBER(ggml_type, GGML_TYPE_Q8_0);
     WINNOW_NUMBER(ggml_type, GGML_TYPE_IQ4_NL);
-    WINNOW_HOST_CONVERTED_TYPES(WINNOW_TYPE_IF_ANY)
     WINNOW_SIZE(ggml_type_traits);
     WINNOW_FIELD(ggml_type_traits, type_name, const char*);
     WINNOW_FIELD(ggml_type_traits, blck_size, int64_t);
     WINNOW_FIELD(ggml_type_traits, type_size, size_t);
-    WINNOW_FIELD(ggml_type_traits, to_float, void (*)(const void*, float*, int64_t));
-    WINNOW_FIELD(ggml_type_traits, from_float_ref, void (*)(const float*, void*, int64_t));
 }
 
 constexpr void small_enumerations(Facts& facts) {

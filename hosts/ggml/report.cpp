@@ -133,7 +133,6 @@ void Counters::add(const Counters& other) {
     graphs_ += other.graphs_;
     attention_calls_ += other.attention_calls_;
     append_calls_ += other.append_calls_;
-    converted_append_calls_ += other.converted_append_calls_;
     for (const auto& [name, counts] : other.layers_) {
         LayerCounts& mine = layers_[name];
         mine.type = counts.type;

@@ -32,15 +32,12 @@ public:
     void count_attention_in_place(const ggml_tensor* node);
     // Once for a launch, even where it carries two nodes; `second` may be NULL.
     void count_append(const ggml_tensor* first, const ggml_tensor* second);
-    // Rows of a type that Winnow does not store, converted on the host.
-    void count_converted_append() { ++converted_append_calls_; }
 
     uint64_t graphs() const { return graphs_; }
     uint64_t attention_calls() const { return attention_calls_; }
     // Of those, the ones over llama.cpp's caches in place; an encoder's attention is over no cache.
     uint64_t in_place_calls() const { return in_place_calls_; }
     uint64_t append_calls() const { return append_calls_; }
-    uint64_t converted_append_calls() const { return converted_append_calls_; }
     const std::map<std::string, LayerCounts, std::less<>>& layers() const { return layers_; }
 
     void add(const Counters& other);
@@ -52,7 +49,6 @@ private:
     uint64_t attention_calls_ = 0;
     uint64_t in_place_calls_ = 0;
     uint64_t append_calls_ = 0;
-    uint64_t converted_append_calls_ = 0;
     std::map<std::string, LayerCounts, std::less<>> layers_;
 };
 

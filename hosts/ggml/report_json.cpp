@@ -146,7 +146,6 @@ std::string to_json(const ReportContents& contents) {
                          {"graphs", counters.graphs()},
                          {"attention_calls", counters.attention_calls()},
                          {"append_calls", counters.append_calls()},
-                         {"converted_append_calls", counters.converted_append_calls()},
                          {"sdpa_calls", stats.sdpa_calls},
                          {"kv_append_calls", stats.kv_append_calls},
                          {"rows_appended", stats.rows_appended},

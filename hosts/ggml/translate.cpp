@@ -5,8 +5,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "host_converted.hpp"
-
 namespace winnow::ggml {
 
 namespace {
@@ -54,22 +52,6 @@ bool describe(const ggml_tensor* from, winnow_tensor& to) {
     return true;
 }
 
-// Keys or values of a type that Winnow does not have: what they are once they are converted.
-bool describe_converted(const ggml_tensor* from, winnow_tensor& to) {
-    if (!is_host_converted(from->type)) return false;
-    to = winnow_tensor{};
-    to.struct_size = sizeof to;
-    to.type = WINNOW_TYPE_F32;
-    int64_t stride = sizeof(float);
-    for (int axis = 0; axis < 4; ++axis) {
-        to.shape[3 - axis] = from->ne[axis];
-        to.stride[3 - axis] = stride;
-        stride *= from->ne[axis];
-        if (from->ne[axis] < 1) return false;
-    }
-    return true;
-}
-
 // The fields are in op_params in this order: scale, max_bias, logit_softcap.
 float parameter(const ggml_tensor* node, int index) { return reinterpret_cast<const float*>(node->op_params)[index]; }
 
@@ -96,11 +78,7 @@ bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
     const ggml_tensor* sink = node->src[4];
     desc_ = winnow_sdpa_desc{};
     desc_.struct_size = sizeof desc_;
-    converted_keys_ = storage_of(k->type).type == 0 ? k : nullptr;
-    converted_values_ = storage_of(v->type).type == 0 ? v : nullptr;
-    if (!describe(q, q_) || !describe(node, out_)) return false;
-    if (!(converted_keys_ ? describe_converted(k, k_) : describe(k, k_))) return false;
-    if (!(converted_values_ ? describe_converted(v, v_) : describe(v, v_))) return false;
+    if (!describe(q, q_) || !describe(k, k_) || !describe(v, v_) || !describe(node, out_)) return false;
     // The result is stored token by token, [batch][token][head][element]; Winnow's axes are (batch, head, token,
     // element).
     std::swap(out_.shape[1], out_.shape[2]);
@@ -138,7 +116,7 @@ bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
 
 bool sets_no_rows(const ggml_tensor* node) {
     const ggml_tensor* rows = node->src[0];
-    return rows->ne[1] == 0 && (storage_of(node->type).type != 0 || is_host_converted(node->type));
+    return rows->ne[1] == 0 && storage_of(node->type).type != 0;
 }
 
 bool has_work(const ggml_tensor* node) {

@@ -3,7 +3,7 @@
 // ggml counts axes innermost first (ne[0] is the row), Winnow outermost first; both use strides in bytes.
 //
 // ggml's blocks of 32 are storage formats of Winnow's, so such a cache is handed over as it lies. Types that Winnow
-// does not store (which llama.cpp offers for no cache) are left to host_converted.hpp.
+// does not store, which llama.cpp offers for no cache, are left to ggml's CPU backend.
 #pragma once
 
 #include <memory>
@@ -25,13 +25,6 @@ public:
     bool translate(const ggml_tensor* node, const float* slopes);
     const winnow_sdpa_desc& desc() const { return desc_; }
 
-    // The keys or values if Winnow does not store their type, else NULL. They are then described as dense f32 without
-    // memory, which has to be given before the call.
-    const ggml_tensor* converted_keys() const { return converted_keys_; }
-    const ggml_tensor* converted_values() const { return converted_values_; }
-    void give_keys(float* data) { k_.data = data; }
-    void give_values(float* data) { v_.data = data; }
-
     SdpaNode() = default;
     SdpaNode(const SdpaNode&) = delete;
     SdpaNode& operator=(const SdpaNode&) = delete;
@@ -39,8 +32,6 @@ public:
 private:
     winnow_sdpa_desc desc_{};
     winnow_tensor q_{}, k_{}, v_{}, out_{}, mask_{}, slopes_{}, sink_{};
-    const ggml_tensor* converted_keys_ = nullptr;
-    const ggml_tensor* converted_values_ = nullptr;
 };
 
 // SET_ROWS of no rows at all into a type that is stored here: nothing to do, and nothing that Winnow would take.
