@@ -82,8 +82,6 @@ Capabilities told_capabilities(const DeviceEntry& entry, const Quirks& quirks) {
     found.quirks = quirks;
     found.takes_barriers = !quirks.has(Quirk::no_barriers);
     find_subgroups(found, entry.devices.front());
-    if (quirks.has(Quirk::no_subgroups)) found.subgroup_sizes = 0;
-    if (quirks.has(Quirk::no_tensor)) found.has_tensor_cores = false;
     found.single_launch = (entry.info.capabilities & WINNOW_CAPABILITY_SINGLE_LAUNCH) != 0;
     return found;
 }

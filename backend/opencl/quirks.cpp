@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <vector>
 
 namespace winnow::opencl {
 namespace {
@@ -12,22 +10,22 @@ namespace {
 // Who adds a row names the report, or the driver and how the fault showed itself: nobody can ask for it again later.
 constexpr std::array<KnownQuirk, 5> table{{
     // Needs no such kernels: its devices are processors, on which work-items are a loop.
-    {pocl_platform, "", "", "", Quirk::no_barriers,
+    {pocl_platform, Quirk::no_barriers,
      "its compiler takes minutes for kernels of many work-items with barriers, or crashes in LLVM's InstCombine, and "
      "without optimization their results are wrong",
      "seen with 3.1+debian; others saw what barriers do with 3 to 6: https://github.com/pocl/pocl/issues/1390, "
      "https://github.com/pocl/pocl/issues/1990"},
-    {pocl_platform, "", "", "", Quirk::warm_up,
+    {pocl_platform, Quirk::warm_up,
      "where a grid is wider than all before it, and another thread runs the same kernel, two entries of its table of "
      "kernels are mixed up, and an assertion ends the process",
      "seen with 3.1+debian; warm_up.hpp has the whole"},
-    {pocl_platform, "", "", "", Quirk::argument_bytes,
+    {pocl_platform, Quirk::argument_bytes,
      "CL_DEVICE_MAX_PARAMETER_SIZE is 1024, and kernels with more bytes of arguments are right",
      "seen with 3.1+debian, in every run of the tests; others: https://github.com/inducer/pyopencl/pull/713"},
-    {pocl_platform, "", "", "", Quirk::failed_events,
+    {pocl_platform, Quirk::failed_events,
      "where an event fails, an assertion ends the process for a command that waits for it and gave out no event",
      "seen with 3.1+debian: \"PTHREAD ERROR in pocl_update_event_failed\""},
-    {pocl_platform, "", "", "", Quirk::own_builtins,
+    {pocl_platform, Quirk::own_builtins,
      "its compiler reads a header of 18,000 lines for each program, which takes it longer than most kernels do",
      "seen with 3.1+debian; kernels/own_builtins.h has the whole"},
 }};
@@ -36,29 +34,12 @@ struct Name {
     std::string_view text;
     Quirk quirk;
 };
-constexpr std::array<Name, 7> names{{{"no_barriers", Quirk::no_barriers},
-                                     {"no_subgroups", Quirk::no_subgroups},
-                                     {"no_tensor", Quirk::no_tensor},
+constexpr std::array<Name, 5> names{{{"no_barriers", Quirk::no_barriers},
                                      {"warm_up", Quirk::warm_up},
                                      {"argument_bytes", Quirk::argument_bytes},
                                      {"failed_events", Quirk::failed_events},
                                      {"own_builtins", Quirk::own_builtins}}};
 constexpr std::string_view none = "off";
-
-std::vector<uint64_t> numbers_of(std::string_view version) {
-    std::vector<uint64_t> numbers;
-    const char* at =
-        std::find_if(version.data(), version.data() + version.size(), [](char c) { return c >= '0' && c <= '9'; });
-    const char* const end = version.data() + version.size();
-    for (;;) {
-        uint64_t number = 0;
-        const auto [next, error] = std::from_chars(at, end, number);
-        if (error != std::errc()) return numbers;
-        numbers.push_back(number);
-        if (next == end || *next != '.') return numbers;
-        at = next + 1;
-    }
-}
 
 } // namespace
 
@@ -71,18 +52,10 @@ std::string Quirks::names() const {
 
 std::span<const KnownQuirk> known_quirks() { return table; }
 
-bool is_about(const KnownQuirk& known, const winnow_device_info& device) {
-    const std::vector<uint64_t> version = numbers_of(device.driver_version);
-    return known.platform == device.platform &&
-           std::string_view(device.name).find(known.device) != std::string_view::npos &&
-           (known.since.empty() || version >= numbers_of(known.since)) &&
-           (known.before.empty() || version < numbers_of(known.before));
-}
-
 Quirks known_quirks_of(const winnow_device_info& device) {
     Quirks quirks;
     for (const KnownQuirk& known : table)
-        if (is_about(known, device)) quirks.add(known.quirk);
+        if (known.platform == device.platform) quirks.add(known.quirk);
     return quirks;
 }
 

@@ -18,8 +18,6 @@ inline constexpr std::string_view pocl_platform = "Portable Computing Language";
 // By what is done, or not, for the driver.
 enum class Quirk : uint8_t {
     no_barriers,    // no kernels of many work-items that wait for each other: neither "workgroup" nor "subgroup"
-    no_subgroups,   // none of the shape "subgroup"
-    no_tensor,      // no tensor cores
     warm_up,        // an empty launch before a kernel's first (warm_up.hpp)
     argument_bytes, // it is told more bytes of arguments than it says it takes
     failed_events,  // its queues do not wait for events of the host's, which may fail, but for a thread that does
@@ -40,17 +38,12 @@ private:
 };
 
 struct KnownQuirk {
-    std::string_view platform;      // its name
-    std::string_view device;        // a part of its name; empty: any
-    std::string_view since, before; // versions of the driver, the second not included; empty: any
+    std::string_view platform; // its name
     Quirk quirk;
     std::string_view what;   // is wrong
     std::string_view source; // how it was seen, or a public report
 };
 std::span<const KnownQuirk> known_quirks();
-
-// Versions are compared by the numbers that they begin with: 3 and 1 of "3.1+debian", before which other text may come.
-bool is_about(const KnownQuirk& known, const winnow_device_info& device);
 
 // What the table says of a device.
 Quirks known_quirks_of(const winnow_device_info& device);
