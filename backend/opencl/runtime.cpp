@@ -83,7 +83,6 @@ Runtime::Runtime(const DeviceRequest& request, bool copies, bool optimizes, std:
 Runtime::~Runtime() = default;
 
 const Capabilities& Runtime::capabilities() const { return state_->capabilities; }
-const Log& Runtime::log() const { return state_->log; }
 
 void Runtime::check_extent(const Tensor& tensor, const char* name) const {
     if (!tensor) return;

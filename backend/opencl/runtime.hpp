@@ -135,7 +135,6 @@ public:
     void check_extent(const Tensor& tensor, const char* name) const;
     void info(winnow_device_info& out) const; // all but struct_size and kernel_shape
     void stats(winnow_stats& out) const;      // launches, programs, copies
-    const Log& log() const;
     const std::string& slot_shape() const { return slot_shape_; }
 
     // The kernel `name` of the embedded file `file` ("sdpa_vector.cl") built with `options` ("-DHEAD_SIZE=64 ...";
