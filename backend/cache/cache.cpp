@@ -12,7 +12,7 @@
 #include "cache/set_experts.hpp"
 #include "cache/set_importance.hpp"
 #include "cache/snapshot.hpp"
-#include "cache/step.hpp"
+#include "cache/layer_call.hpp"
 #include "cache/token_rows.hpp"
 
 namespace winnow::cache {
@@ -27,7 +27,7 @@ Cache::Cache(Device& device, const CacheRequest& request, const Log& log)
 Cache::~Cache() = default;
 
 void Cache::step(const CacheStep& args) {
-    changing(state_->device, [&] { cache::step(*state_, args); });
+    changing(state_->device, [&] { cache::run_step(*state_, args); });
 }
 
 void Cache::reserve(int64_t sequence, int64_t tokens) {

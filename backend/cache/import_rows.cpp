@@ -9,7 +9,7 @@
 #include "cache/exact_rows.hpp"
 #include "cache/incoming_rows.hpp"
 #include "cache/rebuilt_layer.hpp"
-#include "cache/step.hpp"
+#include "cache/restored_tokens.hpp"
 #include "cache/token_ids.hpp"
 #include "cache/token_rows.hpp"
 
@@ -49,7 +49,7 @@ private:
         step.k = rows_.keys();
         step.v = rows_.values();
         step.cells = args_.tokens;
-        append_resident(cache_, step, resident);
+        restore_tokens(cache_, step, resident);
         std::vector<int32_t> token_ids = token_ids_;
         if (!geometry_.has_cells()) {
             token_ids.resize(static_cast<size_t>(rows_.count()));

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "cache/cold_rows.hpp"
-#include "cache/step.hpp"
+#include "cache/restored_tokens.hpp"
 #include "cache/token_ids.hpp"
 
 namespace winnow::cache {
@@ -254,7 +254,7 @@ void restore(CacheState& cache, const CacheRows& rows) {
     step.v = rows.v;
     step.cells = rows.tokens;
     const Resident resident = RowAccess(cache, rows).resident();
-    changing(cache.device, [&] { append_resident(cache, step, resident); });
+    changing(cache.device, [&] { restore_tokens(cache, step, resident); });
 }
 
 } // namespace winnow::cache

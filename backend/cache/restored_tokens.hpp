@@ -1,4 +1,4 @@
-// Appending to a layer and attending over it, chunk by chunk.
+// Tokens of a state: rows that come back, each head getting those that were resident in it.
 #pragma once
 
 #include <vector>
@@ -7,15 +7,13 @@
 
 namespace winnow::cache {
 
-void step(CacheState& cache, const CacheStep& args);
-
 // Which heads have which tokens of a state.
 struct Resident {
     int64_t tokens = 0;
     std::vector<bool> of; // [head][token]
     bool operator()(int64_t head, int64_t token) const { return of[static_cast<size_t>(head * tokens + token)]; }
 };
-// Appends k and v of a step; each head gets the tokens that were resident in it. Waits.
-void append_resident(CacheState& cache, const CacheStep& args, const Resident& resident);
+// Appends k and v of the arguments, which have no queries. Waits.
+void restore_tokens(CacheState& cache, const CacheStep& args, const Resident& resident);
 
 } // namespace winnow::cache
