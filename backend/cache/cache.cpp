@@ -6,13 +6,13 @@
 #include "cache/edit_sequence.hpp"
 #include "cache/exact_rows.hpp"
 #include "cache/inspect.hpp"
+#include "cache/layer_call.hpp"
 #include "cache/pressure.hpp"
 #include "cache/recall.hpp"
 #include "cache/set_config.hpp"
 #include "cache/set_experts.hpp"
 #include "cache/set_importance.hpp"
 #include "cache/snapshot.hpp"
-#include "cache/layer_call.hpp"
 #include "cache/token_rows.hpp"
 
 namespace winnow::cache {

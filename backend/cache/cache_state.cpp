@@ -58,37 +58,36 @@ Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer
     return cache.cold_file ? rows_elsewhere(slots) : make_own_rows(cache.device, geometry, layer, part, slots);
 }
 
-Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,
-            int64_t scratch) {
+Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch) {
     const Geometry& geometry = *cache.geometry;
     Growth growth;
     growth.is_new = !layer.state;
     if (growth.is_new) {
-        growth.dense = make_rows(cache.device, geometry, layer_number, Part::dense, geometry.dense_slots());
-        growth.state = make_state(cache.device, geometry, layer_number);
+        growth.dense = make_rows(cache.device, geometry, layer.number, Part::dense, geometry.dense_slots());
+        growth.state = make_state(cache.device, geometry, layer.number);
         take_recall_memory(cache.device, geometry, growth);
-        growth.bytes += bytes_of(geometry, layer_number, Part::dense, geometry.dense_slots()) + geometry.state().size +
+        growth.bytes += bytes_of(geometry, layer.number, Part::dense, geometry.dense_slots()) + geometry.state().size +
                         recall_bytes(geometry);
     }
     // Rows of tokens that were removed meanwhile had been counted; under recall they leave gaps.
     if (!geometry.recall()) resident -= std::max<int64_t>(layer.most_in_packed - layer.index.elsewhere(), 0);
     if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
-    const int64_t packed = geometry.packed_slots(layer_number, resident, geometry.rows_beside(layer.index));
+    const int64_t packed = geometry.packed_slots(layer.number, resident, geometry.rows_beside(layer.index));
     int64_t packed_slots = 0;
     for (const Part part : geometry.packed_parts()) {
-        const int64_t its = geometry.slots_of(layer_number, part, packed), now = layer.rows(part).slots;
+        const int64_t its = geometry.slots_of(layer.number, part, packed), now = layer.rows(part).slots;
         packed_slots += std::max(its, now);
         if (its <= now) continue;
-        growth.rows(part) = make_packed_rows(cache, geometry, layer_number, part, its);
+        growth.rows(part) = make_packed_rows(cache, geometry, layer.number, part, its);
         if (cache.cold_file) {
             growth.region =
                 ColdReservation(layer.cold.region ? layer.cold.region : std::make_shared<ColdRegion>(cache.cold_file),
                                 cold_file_bytes(geometry, its));
         }
-        growth.bytes += counted_bytes_of(geometry, layer_number, part, its);
+        growth.bytes += counted_bytes_of(geometry, layer.number, part, its);
     }
     const int64_t slots = geometry.dense_slots() + std::max(packed_slots, geometry.recall().hot_slots());
-    scores = scores || geometry.importance(layer_number).statistic != Statistic::none;
+    scores = scores || geometry.importance(layer.number).statistic != Statistic::none;
     if (scores && slots > std::max(scratch, cache.scratch.slots)) {
         growth.scratch = make_scratch(cache.device, geometry, slots);
         growth.bytes += geometry.scratch_bytes(slots);
@@ -132,16 +131,15 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
 namespace {
 
 // The eviction pass of a layer, yet without the rows that leave the residual window.
-SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t layer_number, int64_t incoming, int64_t less,
-                  Demanded demanded) {
+SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t incoming, int64_t less, Demanded demanded) {
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
     const TokenIndex& index = layer.index;
     SlotEvict args;
-    args.description = geometry.describe(layer_number, cache.pressure_now());
+    args.description = geometry.describe(layer.number, cache.pressure_now());
     if (geometry.has_cells()) { // appending has no end there, but no more tokens than cells are resident
         args.description.context = no_end;
-        if (geometry.covers_all(layer_number)) {
+        if (geometry.covers_all(layer.number)) {
             args.description.budget = std::max(args.description.budget, geometry.request().cells);
             args.description.context = index.next() + geometry.request().cells - index.tokens();
         }
@@ -198,13 +196,12 @@ void launch_pass(CacheState& cache, const Layer& layer, const SlotEvict& args) {
 
 } // namespace
 
-bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t leaving, int64_t more,
-                Demanded demanded) {
-    if (!geometry.has_cold_budget() || geometry.covers_all(layer_number)) return false;
-    if (layer.most_in_packed + leaving > geometry.most_packed(layer_number)) return true;
+bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t leaving, int64_t more, Demanded demanded) {
+    if (!geometry.has_cold_budget() || geometry.covers_all(layer.number)) return false;
+    if (layer.most_in_packed + leaving > geometry.most_packed(layer.number)) return true;
     const int64_t resident = geometry.sink() - layer.index.sinks_lost() + layer.most_resident() + more;
     return demanded == Demanded::by_budget &&
-           resident + geometry.coming() > geometry.plan().layer_tokens[static_cast<size_t>(layer_number)];
+           resident + geometry.coming() > geometry.plan().layer_tokens[static_cast<size_t>(layer.number)];
 }
 
 uint64_t cell_positions_bytes(const Geometry& geometry) { return 4 * static_cast<uint64_t>(geometry.request().cells); }
@@ -218,20 +215,19 @@ std::vector<int64_t> free_in_packed(const Geometry& geometry, const Layer& layer
     return free;
 }
 
-int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t chunk) {
+int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t chunk) {
     const int64_t sinks = geometry.sink() - layer.index.sinks_lost();
-    const int64_t tokens = geometry.plan().layer_tokens[static_cast<size_t>(layer_number)];
+    const int64_t tokens = geometry.plan().layer_tokens[static_cast<size_t>(layer.number)];
     const int64_t before_last = tokens - sinks - geometry.coming(); // that may be resident
-    const int64_t room = std::min(before_last + chunk, geometry.most_packed(layer_number)) - layer.most_resident();
+    const int64_t room = std::min(before_last + chunk, geometry.most_packed(layer.number)) - layer.most_resident();
     return std::max<int64_t>(room / chunk, 1) * chunk;
 }
 
-void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, Buffer* cell_positions,
-                  Demanded demanded) {
+void evict_oldest(CacheState& cache, Layer& layer, int64_t leaving, Buffer* cell_positions, Demanded demanded) {
     const Geometry& geometry = *cache.geometry;
-    if (!lacks_room(geometry, layer, layer_number, leaving, 0, demanded)) return;
+    if (!lacks_room(geometry, layer, leaving, 0, demanded)) return;
     Fetched fetched(cache, layer);
-    SlotEvict args = pass_of(cache, layer, layer_number, geometry.coming(), 0, demanded);
+    SlotEvict args = pass_of(cache, layer, geometry.coming(), 0, demanded);
     args.wanted_free = leaving - layer.index.removed(leaving);
     if (geometry.has_cells()) {
         const std::span<const int32_t> of_cells = layer.index.positions();
@@ -239,13 +235,12 @@ void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t
         args.positions = tensor_of(Type::i32, 1, 1, geometry.request().cells, cell_positions);
     }
     cache.device.launch(args);
-    sign_all(cache, layer, layer_number);            // which reads how many rows there are, and so waits
+    sign_all(cache, layer);                          // which reads how many rows there are, and so waits
     layer.centered = geometry.recall().signed_slots; // soon there is another center
     fetched.store();
 }
 
-void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, int64_t incoming, int64_t less,
-           Demanded demanded) {
+void evict(CacheState& cache, Layer& layer, int64_t leaving, int64_t incoming, int64_t less, Demanded demanded) {
     const Geometry& geometry = *cache.geometry;
     const Shape& shape = geometry.shape();
     const TokenIndex& index = layer.index;
@@ -257,7 +252,7 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
         fetched.emplace(cache, layer);
     // What leaves goes behind the rows that there are, not between them.
     if (geometry.recall() && !layer.is_signed) compact(cache, layer);
-    SlotEvict args = pass_of(cache, layer, layer_number, incoming, less, demanded);
+    SlotEvict args = pass_of(cache, layer, incoming, less, demanded);
     if (geometry.recall() && layer.is_signed && layer.packed.slots > 0) {
         // Rows in front are signed and attended to, also where a head has free slots among them: what leaves goes
         // behind.
@@ -284,11 +279,11 @@ void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leavin
     layer.outputs = 0;
     layer.has_means = layer.has_means || args.set_means;
     const int64_t moved = geometry.residual() > 0 ? leaving : index.newest();
-    layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(layer_number));
+    layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(layer.number));
     if (geometry.recall() && layer.is_signed) { // nobody was evicted: the rows lie behind those that there are
         // But where some were shifted up, the oldest tokens that went may have been among these rows.
         layer.is_signed = !geometry.has_cold_budget() || layer.index.are_newest_last();
-        if (layer.is_signed) sign_newest(cache, layer, layer_number, moved - layer.index.removed(moved));
+        if (layer.is_signed) sign_newest(cache, layer, moved - layer.index.removed(moved));
     }
     layer.index.leave(moved);
     if (geometry.has_cells()) // whose tokens go when others get their cells, also from the packed segment
@@ -367,9 +362,8 @@ void shrink(CacheState& cache, Layer& layer, Part part, int64_t slots) {
 
 } // namespace
 
-void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
+void shrink(CacheState& cache, const Sequence& sequence, Layer& layer) {
     const Geometry& geometry = *cache.geometry;
-    Layer& layer = sequence.layers[static_cast<size_t>(layer_number)];
     std::vector<int64_t> live;
     // The rows of a file stay where they are until a query picks pages of them, or a pass adds to them.
     const auto is_left = [&](int32_t status, const char* why) {
@@ -391,14 +385,14 @@ void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number) {
     const int64_t resident = std::max({layer.most_resident(), together + geometry.keep(), reserved});
     int64_t slots = 0;
     if (together > 0 || reserved > 0 || layer.index.newest() > geometry.keep())
-        slots = std::max(together, geometry.packed_slots(layer_number, resident, geometry.rows_beside(layer.index)));
-    if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.packed_slots(layer_number, 1, 0)); // as in grow
+        slots = std::max(together, geometry.packed_slots(layer.number, resident, geometry.rows_beside(layer.index)));
+    if (geometry.dense_slots() == 0) slots = std::max(slots, geometry.packed_slots(layer.number, 1, 0)); // as in grow
     // From the lowest up: where one keeps slots, those above it keep all of theirs.
     bool has_below = false;
     for (size_t tier = live.size(); tier-- > 0;) {
         const Part part = geometry.packed_parts()[tier];
-        int64_t its = std::max(live[tier], geometry.slots_of(layer_number, part, slots));
-        if (has_below) its = std::max(its, geometry.capacity(layer_number, part));
+        int64_t its = std::max(live[tier], geometry.slots_of(layer.number, part, slots));
+        if (has_below) its = std::max(its, geometry.capacity(layer.number, part));
         if (its < layer.rows(part).slots) shrink(cache, layer, part, its);
         has_below = has_below || layer.rows(part).slots > 0;
     }

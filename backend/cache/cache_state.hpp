@@ -143,8 +143,7 @@ Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer
 // Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
 // for the scores of an attention is needed, also under a policy without an importance. scratch: slots for which another
 // growth has taken scratch already.
-Growth grow(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t resident, bool scores,
-            int64_t scratch = 0);
+Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch = 0);
 // Segments as they are going to be, for validation; picks: those of a query that picks pages.
 std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth, bool picks);
 void commit(CacheState& cache, Layer& layer, Growth growth);
@@ -153,17 +152,17 @@ void commit(CacheState& cache, Layer& layer, Growth growth);
 enum class Demanded { by_budget, by_room };
 // Launches an eviction pass under the budget reduced by `less` tokens, which moves the oldest `leaving` residual rows
 // into the packed segment.
-void evict(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, int64_t incoming, int64_t less = 0,
+void evict(CacheState& cache, Layer& layer, int64_t leaving, int64_t incoming, int64_t less = 0,
            Demanded demanded = Demanded::by_budget);
 
 // Under recall with a budget of tokens: where an eviction pass that moves so many rows would find no room, the oldest
 // tokens go, more of them than this pass needs, and the others' rows are moved together and signed.
 // cell_positions: cell_positions_bytes, in a cache with cells.
-void evict_oldest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t leaving, Buffer* cell_positions,
+void evict_oldest(CacheState& cache, Layer& layer, int64_t leaving, Buffer* cell_positions,
                   Demanded demanded = Demanded::by_budget);
 // Whether it has to: a head may hold more than an eviction pass of these rows leaves, or lack slots for them.
 // more: so many tokens may come before.
-bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t leaving, int64_t more = 0,
+bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t leaving, int64_t more = 0,
                 Demanded demanded = Demanded::by_budget);
 uint64_t cell_positions_bytes(const Geometry& geometry);
 
@@ -171,16 +170,16 @@ uint64_t cell_positions_bytes(const Geometry& geometry);
 std::vector<int64_t> free_in_packed(const Geometry& geometry, const Layer& layer);
 
 // How many tokens may then come before evict_oldest is due again: whole chunks, at least one.
-int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t layer_number, int64_t chunk);
+int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t chunk);
 
 // Compacts the packed segments and tells how many tokens a head has there at most. No slot is free-listed afterwards.
 int64_t compact(CacheState& cache, Layer& layer);
 // The same, and how many a head has in each of them at most.
 std::vector<int64_t> compact_each(CacheState& cache, Layer& layer);
 
-// Compacts packed segments and gives back the memory that became free. Without memory for a smaller one the larger one
-// stays.
-void shrink(CacheState& cache, Sequence& sequence, int64_t layer_number);
+// Compacts a layer's packed segments and gives back the memory that became free. Without memory for a smaller one the
+// larger one stays.
+void shrink(CacheState& cache, const Sequence& sequence, Layer& layer);
 // Forgets what the layers hold, with their memory.
 void drop(CacheState& cache, Sequence& sequence);
 

@@ -76,16 +76,16 @@ private:
         const int64_t left = tokens() - first, most = std::min(most_of_piece(), left);
         if (!geometry_.has_cold_budget() || appended_ == 0 || geometry_.covers_all(args_.layer)) return most;
         evict_oldest_before(outside_sinks(first, std::min(chunk(), left)));
-        return std::min(most, room_of_newest(geometry_, layer_, args_.layer, chunk()));
+        return std::min(most, room_of_newest(geometry_, layer_, chunk()));
     }
 
     // Slots before the tail do not change while it runs.
     void run_piece(int64_t first, int64_t count) {
-        if (!layer_.is_signed) sign_all(cache_, layer_, args_.layer);
+        if (!layer_.is_signed) sign_all(cache_, layer_);
         const int64_t page = geometry_.recall().page_slots, tail = layer_.in_front / page * page,
                       in_page = layer_.in_front - tail,
                       coming = appended_ > 0 ? layer_.index.newest() + count : 0, // at most
-                      tail_slots = std::min(in_page + coming, layer_.packed.slots - tail);
+            tail_slots = std::min(in_page + coming, layer_.packed.slots - tail);
         Keys keys;
         if (asked_ > 0 && tail > 0) {
             attend_to_stretches(first, count, tail);
@@ -105,10 +105,9 @@ private:
         std::optional<Pending> last = append(first, count);
         keys.segments = {layer_.dense_segment(geometry_)};
         if (tail_slots > 0)
-            keys.segments.push_back(
-                slots_of(layer_.packed_segment(geometry_), tail - layer_.packed_first, tail_slots));
+            keys.segments.push_back(slots_of(layer_.packed_segment(geometry_), tail - layer_.packed_first, tail_slots));
         attend_in_parts(first, count, keys, last);
-        zero_after_chunk(cache_, layer_, args_.layer, before);
+        zero_after_chunk(cache_, layer_, before);
     }
 
     void attend_to_stretches(int64_t first, int64_t count, int64_t end_slot) {

@@ -47,7 +47,7 @@ private:
             if (picks_) pick_for(query);
             const Keys keys{picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)};
             attend(query, 1, keys, token);
-            zero_after_chunk(cache_, layer_, args_.layer, before);
+            zero_after_chunk(cache_, layer_, before);
         }
         layer_.cold.is_moved = false;
     }

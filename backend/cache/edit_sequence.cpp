@@ -84,10 +84,9 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
     std::vector<Growth> growths;
     int64_t scratch = 0; // one serves all layers
     uint64_t bytes = 0;
-    for (size_t i = 0; i < sequence.layers.size(); ++i) {
-        const Layer& layer = sequence.layers[i];
+    for (const Layer& layer : sequence.layers) {
         const int64_t resident = std::max(layer.most_resident(), tokens - geometry.sink());
-        growths.push_back(grow(cache, layer, static_cast<int64_t>(i), resident, false, scratch));
+        growths.push_back(grow(cache, layer, resident, false, scratch));
         scratch = std::max(scratch, growths.back().scratch.slots);
         bytes += growths.back().bytes;
     }
@@ -103,11 +102,10 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
 void truncate(CacheState& cache, int64_t sequence_number, int64_t length) {
     expect_positions(cache);
     Sequence& sequence = cache.sequence(sequence_number);
-    for (size_t i = 0; i < sequence.layers.size(); ++i) {
-        Layer& layer = sequence.layers[i];
+    for (Layer& layer : sequence.layers) {
         if (length >= layer.index.next()) continue;
         edit(cache, layer, SlotEdit::Action::free, {length, no_end});
-        if (layer.index.truncate(length)) shrink(cache, sequence, static_cast<int64_t>(i));
+        if (layer.index.truncate(length)) shrink(cache, sequence, layer);
     }
     if (length > 0) return;
     if (sequence.reserved == 0) {
@@ -121,11 +119,10 @@ void remove(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t e
     Sequence& sequence = cache.sequence(sequence_number);
     const Range range = range_of(begin, end);
     const bool had_tokens = !is_empty(sequence);
-    for (size_t i = 0; i < sequence.layers.size(); ++i) {
-        Layer& layer = sequence.layers[i];
+    for (Layer& layer : sequence.layers) {
         edit(cache, layer, SlotEdit::Action::free, range);
         const bool elsewhere = layer.index.remove(range);
-        if (elsewhere || cache.geometry->residual() == 0) shrink(cache, sequence, static_cast<int64_t>(i));
+        if (elsewhere || cache.geometry->residual() == 0) shrink(cache, sequence, layer);
     }
     std::erase_if(sequence.anchors, [&](int64_t anchor) { return range.contains(anchor); });
     if (!is_empty(sequence) || (!had_tokens && begin > 0)) return;

@@ -50,7 +50,7 @@ void LayerCall::check() const {
 }
 
 Growth LayerCall::growth() const {
-    return grow(cache_, layer_, args_.layer, layer_.most_resident() + outside_sinks(0, appended_),
+    return grow(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
                 static_cast<bool>(args_.scores_out));
 }
 
@@ -83,7 +83,7 @@ std::optional<int64_t> LayerCall::most_leaving() const {
 
 void LayerCall::take_cell_positions(std::optional<int64_t> leaving) {
     if (!geometry_.has_cells() || !geometry_.has_cold_budget() || appended_ == 0) return;
-    if (leaving && lacks_room(geometry_, layer_, args_.layer, *leaving, appended_))
+    if (leaving && lacks_room(geometry_, layer_, *leaving, appended_))
         cell_positions_.take(cache_, cache_.cell_positions.get(), cell_positions_bytes(geometry_));
 }
 
@@ -128,14 +128,14 @@ std::optional<int64_t> LayerCall::rows_to_leave(int64_t others) const {
 void LayerCall::evict_oldest_before(int64_t others) {
     if (!geometry_.has_cold_budget()) return;
     if (const std::optional<int64_t> leaving = rows_to_leave(others))
-        evict_oldest(cache_, layer_, args_.layer, *leaving, cell_positions_.get());
+        evict_oldest(cache_, layer_, *leaving, cell_positions_.get());
 }
 
 void LayerCall::evict_before(int64_t others) {
     const std::optional<int64_t> leaving = rows_to_leave(others);
     if (!leaving) return;
     zero_before_packing(cache_, layer_);
-    evict(cache_, layer_, args_.layer, *leaving, geometry_.coming());
+    evict(cache_, layer_, *leaving, geometry_.coming());
 }
 
 void LayerCall::make_room(int64_t first, int64_t count) {
@@ -279,7 +279,7 @@ SlotAttention LayerCall::attention_of(int64_t first, int64_t count, int64_t slot
 void LayerCall::pick_for(int64_t query) {
     const Sdpa sdpa = attention_of(query, 1, 0).sdpa;
     const int64_t oldest = sdpa.window_left > 0 ? sdpa.q_offset - sdpa.window_left + 1 : 0;
-    pick(cache_, layer_, args_.layer, {sdpa.q, sdpa.mask, sdpa.scale, oldest});
+    pick(cache_, layer_, {sdpa.q, sdpa.mask, sdpa.scale, oldest});
 }
 
 Tensor LayerCall::step_weights() const {

@@ -1,4 +1,5 @@
-// A prompt, chunk by chunk: room, append, attention and what it showed. Under recall it is of one chunk without queries.
+// A prompt, chunk by chunk: room, append, attention and what it showed. Under recall it is of one chunk without
+// queries.
 #include <algorithm>
 
 #include "cache/cold_rows.hpp"
@@ -34,7 +35,7 @@ private:
             make_room(first, count);
             std::optional<Pending> last = append(first, count);
             attend_in_parts(first, count, {layer_.segments(geometry_)}, last);
-            zero_after_chunk(cache_, layer_, args_.layer, before);
+            zero_after_chunk(cache_, layer_, before);
         }
         layer_.cold.is_moved = false;
     }

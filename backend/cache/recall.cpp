@@ -24,38 +24,37 @@ struct Signed {
 };
 
 // `cold` is the segment from first_slot on.
-void sign(CacheState& cache, Layer& layer, int64_t layer_number, const Segment& cold, int64_t first_slot,
-          const Signed& what) {
+void sign(CacheState& cache, Layer& layer, const Segment& cold, int64_t first_slot, const Signed& what) {
     const Geometry& geometry = *cache.geometry;
     const int64_t page_slots = geometry.recall().page_slots;
     if (what.first >= what.end) return;
-    cache.device.launch(PageSign{page_index(cache, layer, layer_number), cold, layer.hot_segment(geometry),
-                                 what.first / page_slots, (what.end + page_slots - 1) / page_slots, first_slot,
-                                 what.center_end, what.keeps_frames});
+    cache.device.launch(PageSign{page_index(cache, layer), cold, layer.hot_segment(geometry), what.first / page_slots,
+                                 (what.end + page_slots - 1) / page_slots, first_slot, what.center_end,
+                                 what.keeps_frames});
 }
 
 // Of the rows that are in memory.
-void sign(CacheState& cache, Layer& layer, int64_t layer_number, const Signed& what) {
-    sign(cache, layer, layer_number, layer.packed_segment(*cache.geometry), layer.packed_first, what);
+void sign(CacheState& cache, Layer& layer, const Signed& what) {
+    sign(cache, layer, layer.packed_segment(*cache.geometry), layer.packed_first, what);
 }
 
 // The same stretch by stretch, from the first slot on.
-void sign_stretches(CacheState& cache, Layer& layer, int64_t layer_number, const Signed& what) {
+void sign_stretches(CacheState& cache, Layer& layer, const Signed& what) {
     Stretches stretches(cache, layer, what.end, cache.geometry->recall().signed_slots);
     while (stretches.next()) {
         const int64_t first = stretches.first();
-        sign(cache, layer, layer_number, stretches.segment(), first,
+        sign(cache, layer, stretches.segment(), first,
              {first, first + stretches.segment().slots(), first == 0 ? what.center_end : 0, what.keeps_frames});
         stretches.read_ahead();
     }
 }
 
 // Signs all pages anew where there are enough rows by now for another center.
-void follow_center(CacheState& cache, Layer& layer, int64_t layer_number) {
+void follow_center(CacheState& cache, Layer& layer) {
     const int64_t rows = cache.geometry->recall().center_rows(layer.in_front);
     if (rows <= layer.centered) return;
     const bool have_signatures = layer.centered > 0; // those of pages that changed since then are free already
-    sign_stretches(cache, layer, layer_number, {0, layer.in_front, rows, have_signatures});
+    sign_stretches(cache, layer, {0, layer.in_front, rows, have_signatures});
     layer.centered = rows;
 }
 
@@ -133,7 +132,7 @@ std::unique_ptr<Buffer> make_codebooks(Device& device, const Geometry& geometry)
     return codebooks;
 }
 
-PageIndex page_index(const CacheState& cache, const Layer& layer, int64_t layer_number) {
+PageIndex page_index(const CacheState& cache, const Layer& layer) {
     const RecallSizes& sizes = cache.geometry->recall();
     const Shape& shape = cache.geometry->shape();
     PageIndex index{sizes.page_slots,
@@ -147,31 +146,31 @@ PageIndex page_index(const CacheState& cache, const Layer& layer, int64_t layer_
     }
     const int64_t numbers = codebook_numbers(shape.head_size);
     const auto bytes = static_cast<uint64_t>(2 * shape.kv_heads * numbers); // of a layer
-    index.codebooks = state_tensor(Type::f16, {static_cast<uint64_t>(layer_number) * bytes, bytes},
+    index.codebooks = state_tensor(Type::f16, {static_cast<uint64_t>(layer.number) * bytes, bytes},
                                    cache.codebooks.get(), shape.kv_heads, numbers);
     return index;
 }
 
-void sign_newest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t rows) {
+void sign_newest(CacheState& cache, Layer& layer, int64_t rows) {
     const int64_t first = layer.in_front;
     layer.in_front += rows;
     const bool has_center = layer.centered > 0 || cache.geometry->recall().center_rows(layer.in_front) == 0;
-    if (layer.packed.slots > 0 && has_center) sign(cache, layer, layer_number, {first, layer.in_front});
+    if (layer.packed.slots > 0 && has_center) sign(cache, layer, {first, layer.in_front});
 }
 
-void sign_all(CacheState& cache, Layer& layer, int64_t layer_number) {
+void sign_all(CacheState& cache, Layer& layer) {
     const RecallSizes& sizes = cache.geometry->recall();
     const bool lies_in_front =
         cache.cold_file && !layer.packed.k && !layer.cold.is_moved && layer.cold.map.in_front() >= 0;
     if (lies_in_front) {
         const int64_t in_front = compact(cache, layer);
-        sign_stretches(cache, layer, layer_number, {0, in_front, sizes.center_rows(in_front)});
+        sign_stretches(cache, layer, {0, in_front, sizes.center_rows(in_front)});
         layer.in_front = in_front;
     } else {
         Fetched fetched(cache, layer);
         const int64_t in_front = compact(cache, layer);
         if (layer.packed.slots > 0)
-            sign(cache, layer, layer_number, {0, std::max<int64_t>(in_front, 1), sizes.center_rows(in_front)});
+            sign(cache, layer, {0, std::max<int64_t>(in_front, 1), sizes.center_rows(in_front)});
         fetched.store();
         layer.in_front = in_front;
     }
@@ -179,14 +178,14 @@ void sign_all(CacheState& cache, Layer& layer, int64_t layer_number) {
     layer.is_signed = true;
 }
 
-void pick(CacheState& cache, Layer& layer, int64_t layer_number, const PickRequest& request) {
+void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
     const Geometry& geometry = *cache.geometry;
     if (layer.packed.slots == 0) return;
-    if (!layer.is_signed) sign_all(cache, layer, layer_number);
-    follow_center(cache, layer, layer_number);
+    if (!layer.is_signed) sign_all(cache, layer);
+    follow_center(cache, layer);
     const RecallSizes& sizes = geometry.recall();
     PagePick args;
-    args.index = page_index(cache, layer, layer_number);
+    args.index = page_index(cache, layer);
     const bool is_in_file = !layer.packed.k;
     args.cold = is_in_file ? mapped_segment(cache, layer) : layer.packed_segment(geometry);
     args.hot = layer.hot_segment(geometry);

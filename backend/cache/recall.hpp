@@ -41,14 +41,14 @@ uint64_t recall_bytes(const Geometry& geometry); // of a layer
 // The codebooks of the request, of all layers; none where signatures are of signs.
 std::unique_ptr<Buffer> make_codebooks(Device& device, const Geometry& geometry);
 
-PageIndex page_index(const CacheState& cache, const Layer& layer, int64_t layer_number);
+PageIndex page_index(const CacheState& cache, const Layer& layer);
 
 // The rows that an eviction pass put behind those in front get signatures; not yet where there is no center: then the
 // next pick signs all pages.
-void sign_newest(CacheState& cache, Layer& layer, int64_t layer_number, int64_t rows);
+void sign_newest(CacheState& cache, Layer& layer, int64_t rows);
 
 // Brings the live rows together, so that it is known which slots have them, and signs all of their pages.
-void sign_all(CacheState& cache, Layer& layer, int64_t layer_number);
+void sign_all(CacheState& cache, Layer& layer);
 
 // The query's pages come into the hot slots. q: [1, q_heads, 1, head_size]; the mask may be absent.
 struct PickRequest {
@@ -56,7 +56,7 @@ struct PickRequest {
     float scale = 0;
     int64_t visible_from = 0; // token id
 };
-void pick(CacheState& cache, Layer& layer, int64_t layer_number, const PickRequest& request);
+void pick(CacheState& cache, Layer& layer, const PickRequest& request);
 
 PickCounts pick_counts(const Geometry& geometry, const Layer& layer);
 PickCounts pick_counts(const Geometry& geometry, const Sequence& sequence);

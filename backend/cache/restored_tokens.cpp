@@ -26,6 +26,9 @@ public:
         keeping_layer(cache_, layer_, [&] { append_chunks(); });
     }
 
+    // Memory was taken as for all tokens in each head.
+    void give_back() { shrink(cache_, sequence_, layer_); }
+
 private:
     void append_chunks() {
         free_cells();
@@ -53,11 +56,11 @@ private:
         if (geometry_.residual() > 0) {
             const int64_t leaving = index.newest() + others - geometry_.residual();
             if (leaving <= 0) return;
-            evict_oldest(cache_, layer_, args_.layer, leaving, cell_positions_.get(), Demanded::by_room);
-            evict(cache_, layer_, args_.layer, leaving, 0, 0, Demanded::by_room);
+            evict_oldest(cache_, layer_, leaving, cell_positions_.get(), Demanded::by_room);
+            evict(cache_, layer_, leaving, 0, 0, Demanded::by_room);
             return;
         }
-        evict(cache_, layer_, args_.layer, 0, geometry_.cadence(), 0,
+        evict(cache_, layer_, 0, geometry_.cadence(), 0,
               finds_slots(first, count) ? Demanded::by_room : Demanded::by_budget);
         used_free_listed_.assign(static_cast<size_t>(geometry_.shape().kv_heads), 0);
     }
@@ -107,7 +110,7 @@ void restore_tokens(CacheState& cache, const CacheStep& args, const Resident& re
     RestoredTokens tokens(cache, args, resident); // launches read its memory
     finishing(cache.device, [&] {
         tokens.run();
-        shrink(cache, cache.sequence(args.sequence), args.layer); // memory was taken as for all tokens in each head
+        tokens.give_back();
     });
 }
 

@@ -117,10 +117,10 @@ void move_state(const StateLayout& from, Buffer& source, const StateLayout& to, 
 }
 
 // Evicts until the packed segment of every head fits so many slots; false where too much is protected.
-bool fit(CacheState& cache, Layer& layer, int64_t layer_number, int64_t slots) {
-    const int64_t budget = cache.geometry->plan().layer_tokens[static_cast<size_t>(layer_number)];
+bool fit(CacheState& cache, Layer& layer, int64_t slots) {
+    const int64_t budget = cache.geometry->plan().layer_tokens[static_cast<size_t>(layer.number)];
     for (int64_t less = 0; less < budget;) {
-        evict(cache, layer, layer_number, 0, 0, less);
+        evict(cache, layer, 0, 0, less);
         const int64_t live = compact(cache, layer);
         if (live <= slots) return true;
         less += live - slots;
@@ -131,7 +131,6 @@ bool fit(CacheState& cache, Layer& layer, int64_t layer_number, int64_t slots) {
 // What a layer is going to have, taken before anything changes; none: what it has.
 struct LayerChange : SegmentRows {
     Layer* layer = nullptr;
-    int64_t layer_number = 0;
     std::unique_ptr<Buffer> state;
 };
 
@@ -145,32 +144,30 @@ Change prepare(CacheState& cache, const Geometry& to) {
     Change change;
     int64_t scored = 0;
     for (Sequence& sequence : cache.sequences)
-        for (size_t i = 0; i < sequence.layers.size(); ++i) {
-            Layer& layer = sequence.layers[i];
+        for (Layer& layer : sequence.layers) {
             if (!layer.state) continue;
             LayerChange& layer_change = change.layers.emplace_back();
             layer_change.layer = &layer;
-            layer_change.layer_number = static_cast<int64_t>(i);
             int64_t reserved = 0, slots = layer.dense.slots;
             if (sequence.reserved > 0) {
                 const int64_t resident = std::max(layer.most_resident(), sequence.reserved - to.sink());
-                reserved = to.packed_slots(layer_change.layer_number, resident, to.rows_beside(layer.index));
+                reserved = to.packed_slots(layer.number, resident, to.rows_beside(layer.index));
             }
             for (const Part part : to.packed_parts()) {
                 const int64_t now = layer.rows(part).slots;
-                int64_t its = to.has_lower() ? now : std::min(now, to.most_packed(layer_change.layer_number));
-                its = std::max(its, to.slots_of(layer_change.layer_number, part, reserved));
+                int64_t its = to.has_lower() ? now : std::min(now, to.most_packed(layer.number));
+                its = std::max(its, to.slots_of(layer.number, part, reserved));
                 slots += its;
                 if (its == now) continue;
                 layer_change.rows(part) = make_packed_rows(cache, to, layer.number, part, its);
                 change.bytes += counted_bytes_of(to, layer.number, part, its);
             }
             if (cache.geometry->state() != to.state()) {
-                layer_change.state = make_state(cache.device, to, layer_change.layer_number);
+                layer_change.state = make_state(cache.device, to, layer.number);
                 change.bytes += to.state().size;
                 move_state(cache.geometry->state(), *layer.state, to.state(), *layer_change.state);
             }
-            if (to.importance(layer_change.layer_number).statistic != Statistic::none) scored = std::max(scored, slots);
+            if (to.importance(layer.number).statistic != Statistic::none) scored = std::max(scored, slots);
         }
     if (cache.scratch.slots == scored && cache.geometry->chunk() == to.chunk()) return change;
     change.scratch = make_scratch(cache.device, to, scored);
@@ -181,18 +178,15 @@ Change prepare(CacheState& cache, const Geometry& to) {
 void apply(CacheState& cache, const Geometry& from, LayerChange& layer_change) {
     const Geometry& to = *cache.geometry;
     Layer& layer = *layer_change.layer;
-    const auto tokens = [&](const Geometry& of) {
-        return of.plan().layer_tokens[static_cast<size_t>(layer_change.layer_number)];
-    };
-    const bool is_less = tokens(to) < tokens(from) ||
-                         (from.covers_all(layer_change.layer_number) && !to.covers_all(layer_change.layer_number));
+    const auto tokens = [&](const Geometry& of) { return of.plan().layer_tokens[static_cast<size_t>(layer.number)]; };
+    const bool is_less = tokens(to) < tokens(from) || (from.covers_all(layer.number) && !to.covers_all(layer.number));
     const int64_t compacted = to.residual() == 0 ? compact(cache, layer) : 0;
     const int64_t slots = layer_change.packed.slots;
     const bool is_smaller = slots > 0 && slots < layer.packed.slots;
     if ((is_less || is_smaller) && layer.packed.slots > 0) { // smaller without being less: fewer slots are free-listed
         const int64_t most = is_smaller ? slots : layer.packed.slots;
         const int64_t live = is_less ? most + 1 : to.residual() == 0 ? compacted : compact(cache, layer);
-        const bool fits = live <= most || fit(cache, layer, layer_change.layer_number, most);
+        const bool fits = live <= most || fit(cache, layer, most);
         if (is_smaller && fits) {
             copy_slots(cache.device, to, layer.number, Part::packed, layer.packed, slots, layer_change.packed);
             cache.layer_bytes -= layer.bytes();

@@ -25,11 +25,11 @@ void zero(CacheState& cache, const Layer& layer, const OfHead& of_head) {
 
 } // namespace
 
-void zero_after_chunk(CacheState& cache, const Layer& layer, int64_t layer_number, int64_t before) {
+void zero_after_chunk(CacheState& cache, const Layer& layer, int64_t before) {
     const Zeroing& zeroing = cache.geometry->zeroing();
     if (!zeroing) return;
     // Layers take turns, so that steps take equal time.
-    const int64_t early = zeroing.every - layer_number * zeroing.every / cache.geometry->shape().layers;
+    const int64_t early = zeroing.every - layer.number * zeroing.every / cache.geometry->shape().layers;
     if ((layer.index.next() + early) / zeroing.every > (before + early) / zeroing.every)
         zero(cache, layer, [&](int64_t) { return zeroing; });
 }
