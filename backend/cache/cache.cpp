@@ -5,6 +5,7 @@
 #include "cache/cold_rows.hpp"
 #include "cache/edit_sequence.hpp"
 #include "cache/exact_rows.hpp"
+#include "cache/failures.hpp"
 #include "cache/inspect.hpp"
 #include "cache/layer_call.hpp"
 #include "cache/pressure.hpp"

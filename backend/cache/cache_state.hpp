@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <optional>
 #include <set>
 #include <vector>
@@ -125,120 +124,7 @@ private:
     std::optional<Passing> passing_;
 };
 
-// Memory that a layer is going to have, taken before anything changes.
-struct Growth : SegmentRows { // those without slots stay as they are
-    bool is_new = false;
-    Rows hot;               // of recall, as the index
-    ColdReservation region; // of the packed segment, where its rows lie in a file
-    std::unique_ptr<Buffer> state, index_memory;
-    Scratch scratch; // without slots: as it is
-    uint64_t bytes = 0;
-
-    bool is_empty() const { return !is_new && packed_slots() == 0 && scratch.slots == 0; }
-};
-
-// Memory of a packed segment; without buffers where its rows lie in a file.
-Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer, Part part, int64_t slots);
-
-// Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
-// for the scores of an attention is needed, also under a policy without an importance. scratch: slots for which another
-// growth has taken scratch already.
-Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch = 0);
-// Segments as they are going to be, for validation; picks: those of a query that picks pages.
-std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth, bool picks);
-void commit(CacheState& cache, Layer& layer, Growth growth);
-
-// Why an eviction pass evicts: because the policy's budget requires it, or only so that rows find slots.
-enum class Demanded { by_budget, by_room };
-// Launches an eviction pass under the budget reduced by `less` tokens, which moves the oldest `leaving` residual rows
-// into the packed segment.
-void evict(CacheState& cache, Layer& layer, int64_t leaving, int64_t incoming, int64_t less = 0,
-           Demanded demanded = Demanded::by_budget);
-
-// Under recall with a budget of tokens: where an eviction pass that moves so many rows would find no room, the oldest
-// tokens go, more of them than this pass needs, and the others' rows are moved together and signed.
-// cell_positions: cell_positions_bytes, in a cache with cells.
-void evict_oldest(CacheState& cache, Layer& layer, int64_t leaving, Buffer* cell_positions,
-                  Demanded demanded = Demanded::by_budget);
-// Whether it has to: a head may hold more than an eviction pass of these rows leaves, or lack slots for them.
-// more: so many tokens may come before.
-bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t leaving, int64_t more = 0,
-                Demanded demanded = Demanded::by_budget);
-uint64_t cell_positions_bytes(const Geometry& geometry);
-
-// How many slots of a layer's packed segments are free in each head.
-std::vector<int64_t> free_in_packed(const Geometry& geometry, const Layer& layer);
-
-// How many tokens may then come before evict_oldest is due again: whole chunks, at least one.
-int64_t room_of_newest(const Geometry& geometry, const Layer& layer, int64_t chunk);
-
-// Compacts the packed segments and tells how many tokens a head has there at most. No slot is free-listed afterwards.
-int64_t compact(CacheState& cache, Layer& layer);
-// The same, and how many a head has in each of them at most.
-std::vector<int64_t> compact_each(CacheState& cache, Layer& layer);
-
-// Compacts a layer's packed segments and gives back the memory that became free. Without memory for a smaller one the
-// larger one stays.
-void shrink(CacheState& cache, const Sequence& sequence, Layer& layer);
 // Forgets what the layers hold, with their memory.
 void drop(CacheState& cache, Sequence& sequence);
-
-// Runs, and waits for what was enqueued, also where it fails in the middle. Where the waiting fails, results that it
-// was to bring do not come any more: the caller's memory for them may go.
-template <class Action>
-void finishing(Device& device, Action&& action) {
-    const uint64_t results = device.next_result();
-    try {
-        action();
-        device.finish();
-    } catch (...) {
-        try {
-            device.finish(); // also where it was the waiting that failed
-        } catch (...) {      // what failed first says more
-            device.drop_results_from(results);
-        }
-        throw;
-    }
-}
-
-// Runs what reads or writes a file of rows. Where the file fails it, or there is no memory for rows, `undo` runs.
-template <class Action, class Undo>
-void undoing(Undo&& undo, Action&& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        if (error.status() == WINNOW_ERROR_IO || error.status() == WINNOW_ERROR_OUT_OF_MEMORY) undo();
-        throw;
-    } catch (const std::bad_alloc&) {
-        undo();
-        throw;
-    }
-}
-
-uint64_t launches(const Device& device);
-// Throws a failure; as one after a change where something was changed, and then waits before, so that nothing of what
-// failed runs any more.
-[[noreturn]] void fail(Device& device, bool has_changed, const Error& error);
-
-// Runs what changes a cache, or outputs, by launches. A failure after the first of them may leave it half done: it is
-// the device's then, so that WINNOW_ERROR_OUT_OF_MEMORY says that all is as before. has_begun: so is one before it.
-template <class Action>
-void changing(Device& device, Action&& action, bool has_begun = false) {
-    const uint64_t before = launches(device);
-    const auto has_changed = [&] { return has_begun || launches(device) != before; };
-    try {
-        action();
-    } catch (const Error& error) {
-        fail(device, has_changed(), error);
-    } catch (const std::bad_alloc&) {
-        fail(device, has_changed(), Error(WINNOW_ERROR_OUT_OF_MEMORY, "out of host memory"));
-    }
-}
-
-// Changes the entries of slot maps whose token ids are in a range, and nothing else.
-void edit(CacheState& cache, Layer& layer, SlotEdit::Action action, Range token_ids, int64_t delta = 0);
-
-// Marks the tokens of a layer whose token ids are among the anchors and in a range.
-void mark_anchors(CacheState& cache, Layer& layer, const std::set<int64_t>& anchors, Range token_ids);
 
 } // namespace winnow::cache

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "cache/cold_rows.hpp"
+#include "cache/eviction_pass.hpp"
+#include "cache/growth.hpp"
 #include "cache/layer_call.hpp"
 #include "cache/recall.hpp"
 #include "cache/zeroing.hpp"

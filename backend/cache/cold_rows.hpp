@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cache/cache_state.hpp"
+#include "cache/failures.hpp"
 
 namespace winnow::cache {
 

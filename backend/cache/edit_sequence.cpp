@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "cache/cold_rows.hpp"
+#include "cache/growth.hpp"
 #include "cache/recall.hpp"
+#include "cache/slot_map_edit.hpp"
 
 namespace winnow::cache {
 namespace {

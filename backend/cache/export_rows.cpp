@@ -10,6 +10,7 @@
 
 #include "cache/cold_rows.hpp"
 #include "cache/exact_rows.hpp"
+#include "cache/failures.hpp"
 #include "cache/ledger.hpp"
 #include "cache/row_record.hpp"
 #include "cache/token_ids.hpp"

@@ -7,6 +7,7 @@
 
 #include "cache/cold_rows.hpp"
 #include "cache/exact_rows.hpp"
+#include "cache/failures.hpp"
 #include "cache/incoming_rows.hpp"
 #include "cache/rebuilt_layer.hpp"
 #include "cache/restored_tokens.hpp"

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "cache/failures.hpp"
 #include "cache/row_record.hpp"
 #include "cache/token_rows.hpp"
 

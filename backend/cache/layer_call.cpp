@@ -4,7 +4,10 @@
 #include <utility>
 
 #include "cache/cold_rows.hpp"
+#include "cache/eviction_pass.hpp"
+#include "cache/growth.hpp"
 #include "cache/recall.hpp"
+#include "cache/slot_map_edit.hpp"
 #include "cache/token_ids.hpp"
 #include "cache/zeroing.hpp"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cache/cache_state.hpp"
+#include "cache/growth.hpp"
 
 namespace winnow::cache {
 

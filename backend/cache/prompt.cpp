@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cache/cold_rows.hpp"
+#include "cache/growth.hpp"
 #include "cache/layer_call.hpp"
 #include "cache/zeroing.hpp"
 

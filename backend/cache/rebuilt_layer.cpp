@@ -6,7 +6,10 @@
 #include <optional>
 
 #include "cache/cold_rows.hpp"
+#include "cache/failures.hpp"
+#include "cache/growth.hpp"
 #include "cache/recall.hpp"
+#include "cache/slot_map_edit.hpp"
 #include "cache/token_rows.hpp"
 
 namespace winnow::cache {

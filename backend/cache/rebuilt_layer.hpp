@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/growth.hpp"
 #include "cache/incoming_rows.hpp"
 
 namespace winnow::cache {

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "cache/cold_rows.hpp"
+#include "cache/eviction_pass.hpp"
+#include "cache/growth.hpp"
 
 namespace winnow::cache {
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cache/cache_state.hpp"
+#include "cache/failures.hpp"
 #include "device/pages.hpp"
 
 namespace winnow::cache {

@@ -7,6 +7,9 @@
 #include <optional>
 
 #include "cache/cold_rows.hpp"
+#include "cache/eviction_pass.hpp"
+#include "cache/failures.hpp"
+#include "cache/growth.hpp"
 #include "cache/layer_call.hpp"
 
 namespace winnow::cache {

@@ -6,6 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "cache/eviction_pass.hpp"
+#include "cache/failures.hpp"
+#include "cache/growth.hpp"
 #include "cache/set_experts.hpp"
 
 namespace winnow::cache {

@@ -1,6 +1,8 @@
 // Values come into the slots of their tokens, wherever those lie.
 #include "cache/set_importance.hpp"
 
+#include "cache/failures.hpp"
+
 #include <unordered_map>
 
 namespace winnow::cache {

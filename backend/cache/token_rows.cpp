@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "cache/cold_rows.hpp"
+#include "cache/failures.hpp"
 #include "cache/restored_tokens.hpp"
 #include "cache/token_ids.hpp"
 

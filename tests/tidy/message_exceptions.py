@@ -59,7 +59,7 @@ EXCEPTIONS = (
     ("backend/cache/rebuilt_layer.cpp", "all", "", "what a damaged ledger has, behind `is damaged:`"),
     ("backend/cache/set_config.cpp", "text", r"^(what is older|division among|in KV head|format of layer|not kept)",
      "what would become another"),
-    ("backend/cache/step.cpp", "text", r"together, the cache's context$", "the end of a reason"),
+    ("backend/cache/layer_call.cpp", "text", r"together, the cache's context$", "the end of a reason"),
     ("backend/opencl/launch.cpp", "all", "", "of which call of OpenCL the error is"),
     ("backend/opencl/operation.cpp", "text", r"^the operation behind the event$", "of which call the error is"),
     ("backend/opencl/*self_test*", "text", r"\bof (head|page|the state|outputs|v|turbo4)\b|and should be|slot$|"

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "cache/cache_state.hpp"
+#include "cache/failures.hpp"
 #include "cache_fake_device.hpp"
 
 namespace winnow::cache {

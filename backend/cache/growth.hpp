@@ -1,0 +1,43 @@
+// The memory of a layer as it grows and shrinks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cache/cache_state.hpp"
+
+namespace winnow::cache {
+
+// Memory that a layer is going to have, taken before anything changes.
+struct Growth : SegmentRows { // those without slots stay as they are
+    bool is_new = false;
+    Rows hot;               // of recall, as the index
+    ColdReservation region; // of the packed segment, where its rows lie in a file
+    std::unique_ptr<Buffer> state, index_memory;
+    Scratch scratch; // without slots: as it is
+    uint64_t bytes = 0;
+
+    bool is_empty() const { return !is_new && packed_slots() == 0 && scratch.slots == 0; }
+};
+
+// Memory of a packed segment; without buffers where its rows lie in a file.
+Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer, Part part, int64_t slots);
+
+// Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
+// for the scores of an attention is needed, also under a policy without an importance. scratch: slots for which another
+// growth has taken scratch already.
+Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch = 0);
+// Segments as they are going to be, for validation; picks: those of a query that picks pages.
+std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth, bool picks);
+void commit(CacheState& cache, Layer& layer, Growth growth);
+
+// Compacts the packed segments and tells how many tokens a head has there at most. No slot is free-listed afterwards.
+int64_t compact(CacheState& cache, Layer& layer);
+// The same, and how many a head has in each of them at most.
+std::vector<int64_t> compact_each(CacheState& cache, Layer& layer);
+
+// Compacts a layer's packed segments and gives back the memory that became free. Without memory for a smaller one the
+// larger one stays.
+void shrink(CacheState& cache, const Sequence& sequence, Layer& layer);
+
+} // namespace winnow::cache
