@@ -7,7 +7,7 @@
 
 #include "api/shapes.hpp"
 #include "api/structs.hpp"
-#include "cache/codebooks.hpp"
+#include "cache/plan/codebooks.hpp"
 #include "device/network.hpp"
 
 namespace winnow::api {

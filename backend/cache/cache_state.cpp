@@ -1,7 +1,8 @@
+// What a cache holds: sequences and their layers, and the memory that layers share.
 #include "cache/cache_state.hpp"
 
-#include "cache/pressure.hpp"
-#include "cache/recall.hpp"
+#include "cache/plan/pressure.hpp"
+#include "cache/recall/recall.hpp"
 
 namespace winnow::cache {
 

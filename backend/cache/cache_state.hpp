@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "cache/layer.hpp"
+#include "cache/layer/layer.hpp"
 
 namespace winnow::cache {
 

@@ -1,3 +1,4 @@
+// What was enqueued ends before a failure is told.
 #include "cache/failures.hpp"
 
 namespace winnow::cache {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/budget.hpp"
+#include "cache/plan/budget.hpp"
 #include "device/device.hpp"
 
 namespace winnow::cache {

@@ -19,7 +19,7 @@ struct AttentionSample {
 
 class AttentionSamples {
 public:
-    static constexpr double decay = .99; // that of the policy, backend/cache/policies/learned.cpp
+    static constexpr double decay = .99; // that of the policy, backend/cache/plan/policies/learned.cpp
     static constexpr int64_t horizon = 256, every = 128, at_once = 32; // queries, queries, tokens
     static constexpr int64_t youngest = 32;                            // queries that saw a token
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend.hpp"
-#include "cache/budget.hpp"
+#include "cache/plan/budget.hpp"
 #include "device/device.hpp"
 #include "input.hpp"
 #include "profile_file.hpp"

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "cache/cache.hpp"
-#include "cache/layer.hpp"
+#include "cache/layer/layer.hpp"
 #include "cache_fake_device.hpp"
 #include "temporary_folder.hpp"
 

@@ -1,5 +1,5 @@
 // Bytes and tokens of configurations, against figures worked out by hand, and as exact inverses of each other.
-#include "cache/budget.hpp"
+#include "cache/plan/budget.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What is taken for codebooks: whole records of the model's sizes, and nothing else.
-#include "cache/codebooks.hpp"
+#include "cache/plan/codebooks.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "cache/cold_map.hpp"
+#include "cache/recall/cold_map.hpp"
 
 namespace winnow::cache {
 namespace {

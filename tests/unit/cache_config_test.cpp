@@ -1,6 +1,6 @@
 // The grammar of cache configurations: what is read, how it is spelled, what is refused and how, and that
 // docs/policies.md lists the keys that there are.
-#include "cache/config.hpp"
+#include "cache/plan/config.hpp"
 
 #include <gtest/gtest.h>
 

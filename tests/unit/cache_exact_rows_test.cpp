@@ -10,8 +10,8 @@
 
 #include <xxhash.h>
 
-#include "cache/ledger.hpp"
-#include "cache/row_record.hpp"
+#include "cache/state/ledger.hpp"
+#include "cache/state/row_record.hpp"
 #include "device/device.hpp"
 
 namespace winnow::cache {

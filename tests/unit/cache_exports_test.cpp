@@ -7,7 +7,7 @@
 #include <set>
 
 #include "cache/cache.hpp"
-#include "cache/layer.hpp"
+#include "cache/layer/layer.hpp"
 #include "cache_fake_device.hpp"
 
 namespace winnow::cache {

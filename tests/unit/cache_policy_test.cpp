@@ -1,6 +1,6 @@
 // What each policy describes: the presets' numbers, tiers, thresholds, budgets of layers; and what a head then holds
 // over a long run.
-#include "cache/policy.hpp"
+#include "cache/plan/policy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <random>
 #include <set>
 
-#include "cache/budget.hpp"
-#include "cache/config.hpp"
+#include "cache/plan/budget.hpp"
+#include "cache/plan/config.hpp"
 #include "device/device.hpp"
 #include "device/select.hpp"
 

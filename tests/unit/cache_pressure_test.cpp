@@ -1,5 +1,5 @@
 // Memory pressure as Linux tells it, and as a host does.
-#include "cache/pressure.hpp"
+#include "cache/plan/pressure.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Caches with recall where something fails, and what they use: beside twins of which nothing failed.
-#include "cache/recall.hpp"
+#include "cache/recall/recall.hpp"
 
 #include <gtest/gtest.h>
 

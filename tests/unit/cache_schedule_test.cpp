@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cache/budget.hpp"
+#include "cache/plan/budget.hpp"
 #include "cache/cache.hpp"
 #include "cache_fake_device.hpp"
 

@@ -1,5 +1,5 @@
 // Attention over the slots of several segments as the reference does it.
-#include "cache/layer.hpp"
+#include "cache/layer/layer.hpp"
 #include "opencl_slots.hpp"
 
 namespace winnow::opencl {

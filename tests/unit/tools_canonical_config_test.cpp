@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cache/config.hpp"
+#include "cache/plan/config.hpp"
 
 namespace winnow::tools {
 namespace {

@@ -1,0 +1,143 @@
+// A prompt over a cold tier (recall), piece by piece. The queries of a piece attend first to what the cold tier has had
+// before, stretch by stretch, and carry that along; then they go chunk by chunk, as those of any prompt, over the dense
+// rows and the tail: the cold tier's last page and what the piece itself packs.
+//
+//     | stretch | stretch | ... | tail | dense |
+#include <algorithm>
+
+#include "cache/calls/layer_call.hpp"
+#include "cache/layer/eviction_pass.hpp"
+#include "cache/layer/growth.hpp"
+#include "cache/layer/zeroing.hpp"
+#include "cache/recall/cold_rows.hpp"
+#include "cache/recall/recall.hpp"
+
+namespace winnow::cache {
+namespace {
+
+class ColdPrompt : LayerCall {
+public:
+    ColdPrompt(CacheState& cache, const CacheStep& args) : LayerCall(cache, args) {}
+
+    void run() {
+        check();
+        Growth grown = growth();
+        const std::vector<Segment> segments = segments_after(geometry_, layer_, grown, false);
+        validate_stretches(segments);
+        validate(segments, chunk()); // of chunks as if all were one
+        take_scratch(grown);
+        take_carried();
+        take_cell_positions(most_leaving());
+        commit(std::move(grown), true);
+        keeping_pick_counts(cache_, layer_, [&] {
+            if (appended_ > 0)
+                keeping_layer(cache_, layer_, [&] { run_pieces(); });
+            else
+                run_pieces();
+        });
+    }
+
+private:
+    int64_t chunk() const { return geometry_.chunk(); }
+    int64_t tokens() const { return std::max(appended_, asked_); }
+    int64_t most_of_piece() const { return tokens_of_piece(cache_); }
+
+    void validate_stretches(const std::vector<Segment>& segments) const {
+        if (asked_ == 0 || segments.size() < 2) return;
+        const int64_t slots = slots_in(segments);
+        const int64_t queries = args_.scores_out ? queries_at_a_time(0, std::min(chunk(), asked_), slots)
+                                                 : std::min(most_of_piece(), asked_);
+        SlotAttention attention = attention_of(0, queries, slots);
+        attention.segments = {segments[1]};
+        cache_.device.validate(attention);
+    }
+
+    // Memory for what the queries carry, where some may meet rows that were packed before them.
+    void take_carried() {
+        if (asked_ == 0) return;
+        if (layer_.most_in_packed == 0 && tokens() <= most_of_piece() && !geometry_.has_cold_budget()) return;
+        carried_ = tensor_of(Type::f32, geometry_.request().q_heads, std::min(most_of_piece(), tokens()),
+                             cache_.device.carried_floats(geometry_.shape().v_head_size), nullptr);
+        carried_memory_.take(cache_, cache_.carried.get(), carried_.extent());
+        carried_.buffer = carried_memory_.get();
+    }
+
+    void run_pieces() {
+        free_cells();
+        for (int64_t first = 0, count = 0; first < tokens(); first += count) {
+            count = next_piece(first);
+            run_piece(first, count);
+        }
+        if (asked_ > 0) pick_for(asked_ - 1); // what the first token to come needs
+        layer_.cold.is_moved = false;
+    }
+
+    // How many tokens from `first` on come next. While they come no token is evicted, since rows of the cold tier would
+    // move.
+    int64_t next_piece(int64_t first) {
+        const int64_t left = tokens() - first, most = std::min(most_of_piece(), left);
+        if (!geometry_.has_cold_budget() || appended_ == 0 || geometry_.covers_all(args_.layer)) return most;
+        evict_oldest_before(outside_sinks(first, std::min(chunk(), left)));
+        return std::min(most, room_of_newest(geometry_, layer_, chunk()));
+    }
+
+    // Slots before the tail do not change while it runs.
+    void run_piece(int64_t first, int64_t count) {
+        if (!layer_.is_signed) sign_all(cache_, layer_);
+        const int64_t page = geometry_.recall().page_slots, tail = layer_.in_front / page * page,
+                      in_page = layer_.in_front - tail,
+                      coming = appended_ > 0 ? layer_.index.newest() + count : 0, // at most
+            tail_slots = std::min(in_page + coming, layer_.packed.slots - tail);
+        Keys keys;
+        if (asked_ > 0 && tail > 0) {
+            attend_to_stretches(first, count, tail);
+            keys.carried = carried_;
+            keys.carried_first = first;
+        }
+        std::optional<Fetched> fetched;
+        if (tail_slots > 0) fetched.emplace(Fetched::EndOf{}, cache_, layer_, tail_slots - in_page);
+        for (int64_t end = first + count; first < end; first += chunk())
+            run_chunk(first, std::min(chunk(), end - first), tail, tail_slots, keys);
+        if (fetched) fetched->store();
+    }
+
+    void run_chunk(int64_t first, int64_t count, int64_t tail, int64_t tail_slots, Keys& keys) {
+        const int64_t before = layer_.index.next();
+        if (appended_ > 0) evict_before(outside_sinks(first, count));
+        std::optional<Pending> last = append(first, count);
+        keys.segments = {layer_.dense_segment(geometry_)};
+        if (tail_slots > 0)
+            keys.segments.push_back(slots_of(layer_.packed_segment(geometry_), tail - layer_.packed_first, tail_slots));
+        attend_in_parts(first, count, keys, last);
+        zero_after_chunk(cache_, layer_, before);
+    }
+
+    void attend_to_stretches(int64_t first, int64_t count, int64_t end_slot) {
+        Stretches stretches(cache_, layer_, end_slot, geometry_.recall().stretch_slots);
+        while (stretches.next()) {
+            SlotAttention attention;
+            attention.segments = {stretches.segment()};
+            const bool is_first = stretches.first() == 0;
+            const int64_t slots = stretches.segment().slots(),
+                          at_a_time =
+                              args_.scores_out ? std::min(queries_at_a_time(first, chunk(), slots), count) : count;
+            for (int64_t part = first; part < first + count; part += at_a_time) {
+                const int64_t queries = std::min(at_a_time, first + count - part);
+                attention.sdpa = attention_of(part, queries, slots).sdpa;
+                attention.sdpa.carry = {rows_of(carried_, part - first, queries), !is_first, true};
+                cache_.device.launch(attention);
+                if (args_.scores_out) keep_scores(attention, part, queries, !is_first);
+            }
+            stretches.read_ahead();
+        }
+    }
+
+    CallMemory carried_memory_;
+    Tensor carried_; // what the queries of a piece have of the stretches so far
+};
+
+} // namespace
+
+void run_cold_prompt(CacheState& cache, const CacheStep& args) { ColdPrompt(cache, args).run(); }
+
+} // namespace winnow::cache

@@ -1,0 +1,63 @@
+// A decode: queries that attend one by one. Without recall that is one query; with it each picks its pages first.
+#include <algorithm>
+
+#include "cache/calls/layer_call.hpp"
+#include "cache/layer/growth.hpp"
+#include "cache/layer/zeroing.hpp"
+#include "cache/recall/cold_rows.hpp"
+#include "cache/recall/recall.hpp"
+
+namespace winnow::cache {
+namespace {
+
+class Decode : LayerCall {
+public:
+    Decode(CacheState& cache, const CacheStep& args) : LayerCall(cache, args), picks_(picks(*cache.geometry, args)) {}
+
+    void run() {
+        check();
+        Growth grown = growth();
+        validate(segments_after(geometry_, layer_, grown, picks_), 1);
+        take_scratch(grown);
+        take_cell_positions(most_leaving());
+        commit(std::move(grown), true);
+        keeping_pick_counts(cache_, layer_, [&] {
+            if (changes_before_reading())
+                keeping_layer(cache_, layer_, [&] { decode_all(); });
+            else
+                decode_all();
+        });
+    }
+
+private:
+    // Whether something of the layer changes before the last read or write of a file that holds its cold tier.
+    bool changes_before_reading() const {
+        if (!cache_.cold_file || appended_ == 0) return false;
+        const bool frees =
+            std::any_of(cells_.begin(), cells_.end(), [&](int32_t it) { return layer_.index.holds(it); });
+        return appended_ > 1 || frees || rows_to_leave(outside_sinks(0, 1)).has_value();
+    }
+
+    void decode_all() {
+        free_cells();
+        if (appended_ > 1) make_room(0, appended_); // once, as for a chunk of them all
+        for (int64_t query = 0; query < asked_; ++query) {
+            const int64_t before = layer_.index.next();
+            make_room(query, 1);
+            std::optional<Pending> token = append(query, 1);
+            if (picks_) pick_for(query);
+            const Keys keys{picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)};
+            attend(query, 1, keys, token);
+            zero_after_chunk(cache_, layer_, before);
+        }
+        layer_.cold.is_moved = false;
+    }
+
+    const bool picks_;
+};
+
+} // namespace
+
+void decode(CacheState& cache, const CacheStep& args) { Decode(cache, args).run(); }
+
+} // namespace winnow::cache

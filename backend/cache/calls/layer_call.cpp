@@ -1,0 +1,299 @@
+// Room, appends and attention of one layer, as every way through cache_step needs them.
+#include "cache/calls/layer_call.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "cache/layer/eviction_pass.hpp"
+#include "cache/layer/growth.hpp"
+#include "cache/layer/slot_map_edit.hpp"
+#include "cache/layer/token_ids.hpp"
+#include "cache/layer/zeroing.hpp"
+#include "cache/recall/cold_rows.hpp"
+#include "cache/recall/recall.hpp"
+
+namespace winnow::cache {
+
+bool picks(const Geometry& geometry, const CacheStep& args) {
+    const int64_t asked = args.q ? args.q.shape[2] : 0;
+    return geometry.recall() && asked > 0 && asked <= std::min(most_picking, geometry.chunk());
+}
+
+void run_step(CacheState& cache, const CacheStep& args) {
+    const Geometry& geometry = *cache.geometry;
+    const int64_t appended = args.k ? args.k.shape[2] : 0, asked = args.q ? args.q.shape[2] : 0;
+    if (geometry.recall() ? picks(geometry, args) : asked == 1)
+        decode(cache, args);
+    else if (geometry.recall() && (asked > 0 || appended > geometry.chunk()))
+        run_cold_prompt(cache, args);
+    else
+        run_prompt(cache, args);
+    ++cache.steps;
+}
+
+LayerCall::LayerCall(CacheState& cache, const CacheStep& args)
+    : cache_(cache), geometry_(*cache.geometry), args_(args), sequence_(cache.sequence(args.sequence)),
+      layer_(sequence_.layers[static_cast<size_t>(args.layer)]), appended_(args.k ? args.k.shape[2] : 0),
+      asked_(args.q ? args.q.shape[2] : 0), seen_(layer_.index.next()),
+      cells_(read_token_ids(args.cells, "cells", geometry_.request().cells)) {}
+
+void LayerCall::check() const {
+    const int64_t most = geometry_.has_cells() ? most_seen : geometry_.shape().context;
+    if (appended_ > most - seen_)
+        refuse("layer " + std::to_string(args_.layer) + " of sequence " + std::to_string(args_.sequence) + " has " +
+               std::to_string(seen_) + " tokens, and k has " + std::to_string(appended_) + " more, expected at most " +
+               std::to_string(most) + (geometry_.has_cells() ? " together" : " together, the cache's context"));
+    if (asked_ > seen_ + appended_)
+        refuse("q has " + std::to_string(asked_) + " tokens, but only " + std::to_string(seen_) +
+               " were appended to layer " + std::to_string(args_.layer) + " of sequence " +
+               std::to_string(args_.sequence));
+    const int64_t columns = geometry_.has_cells() ? geometry_.request().cells : seen_ + appended_;
+    if (args_.scores_out && args_.scores_out.shape[3] < columns)
+        refuse("scores_out has " + std::to_string(args_.scores_out.shape[3]) + " columns, expected at least " +
+               std::to_string(columns));
+}
+
+Growth LayerCall::growth() const {
+    return grow(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
+                static_cast<bool>(args_.scores_out));
+}
+
+void LayerCall::validate(const std::vector<Segment>& segments, int64_t chunk) const {
+    const int64_t slots = slots_in(segments);
+    std::vector<std::pair<int64_t, bool>> kinds; // queries, and whether their scores are kept
+    for (int64_t first = 0; first < asked_; first += chunk) {
+        const int64_t end = std::min(first + chunk, asked_);
+        const int64_t at_a_time = queries_at_a_time(first, end - first, slots);
+        for (int64_t part = first; part < end; part += at_a_time) {
+            const int64_t count = std::min(at_a_time, end - part);
+            SlotAttention attention = attention_of(part, count, slots);
+            const std::pair kind{count, attention.sdpa.scores_mode != Scores::none};
+            if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
+            kinds.push_back(kind);
+            attention.segments = segments;
+            cache_.device.validate(attention);
+        }
+    }
+}
+
+void LayerCall::take_scratch(const Growth& growth) {
+    take_cold_scratch(cache_, std::max(growth.packed.slots, layer_.packed.slots), growth.bytes);
+    layer_.index.make_room(cells_);
+}
+
+std::optional<int64_t> LayerCall::most_leaving() const {
+    return appended_ == 1 ? rows_to_leave(outside_sinks(0, 1)) : layer_.index.newest() + appended_;
+}
+
+void LayerCall::take_cell_positions(std::optional<int64_t> leaving) {
+    if (!geometry_.has_cells() || !geometry_.has_cold_budget() || appended_ == 0) return;
+    if (leaving && lacks_room(geometry_, layer_, *leaving, appended_))
+        cell_positions_.take(cache_, cache_.cell_positions.get(), cell_positions_bytes(geometry_));
+}
+
+void LayerCall::commit(Growth growth, bool is_signed) {
+    if (growth.is_new) layer_.is_signed = is_signed && geometry_.recall();
+    cache::commit(cache_, layer_, std::move(growth));
+}
+
+void LayerCall::free_cells() {
+    for (size_t i = 0; i < cells_.size();) {
+        size_t end = i;
+        while (end < cells_.size() && cells_[end] == cells_[i] + static_cast<int32_t>(end - i) &&
+               layer_.index.holds(cells_[end]))
+            ++end;
+        if (end > i) {
+            const Range range{cells_[i], cells_[i] + static_cast<int64_t>(end - i)};
+            edit(cache_, layer_, SlotEdit::Action::free, range);
+            if (layer_.index.remove(range)) {
+                layer_.is_signed = false;
+                layer_.cold.is_moved = true;
+            }
+        }
+        i = std::max(end, i + 1);
+    }
+}
+
+std::optional<int64_t> LayerCall::rows_to_leave(int64_t others) const {
+    const TokenIndex& index = layer_.index;
+    if (geometry_.residual() == 0 && others <= layer_.free_listed - index.newest()) return std::nullopt;
+    if (geometry_.residual() == 0) return 0;
+    const bool turn = appended_ == 1 && geometry_.is_turn(args_.layer, index.next());
+    const bool is_full = index.newest() + others > geometry_.residual();
+    if (!is_full && !(turn && index.newest() > geometry_.keep())) return std::nullopt;
+    int64_t leaving = std::max(index.newest() - geometry_.keep(), index.newest() + others - geometry_.residual());
+    if (geometry_.covers_all(args_.layer)) { // the last rows of a context stay where they are
+        const int64_t room = std::max<int64_t>(geometry_.usual_packed(args_.layer) - layer_.most_in_packed, 0);
+        leaving = std::min(leaving, std::max(room, index.newest() + others - geometry_.residual()));
+    }
+    return leaving;
+}
+
+void LayerCall::evict_oldest_before(int64_t others) {
+    if (!geometry_.has_cold_budget()) return;
+    if (const std::optional<int64_t> leaving = rows_to_leave(others))
+        evict_oldest(cache_, layer_, *leaving, cell_positions_.get());
+}
+
+void LayerCall::evict_before(int64_t others) {
+    const std::optional<int64_t> leaving = rows_to_leave(others);
+    if (!leaving) return;
+    zero_before_packing(cache_, layer_);
+    evict(cache_, layer_, *leaving, geometry_.coming());
+}
+
+void LayerCall::make_room(int64_t first, int64_t count) {
+    if (appended_ == 0) return;
+    const int64_t others = outside_sinks(first, count);
+    evict_oldest_before(others);
+    evict_before(others);
+}
+
+std::optional<LayerCall::Pending> LayerCall::append(int64_t first, int64_t count) {
+    if (appended_ == 0) return std::nullopt;
+    for (const Run& run : layer_.index.place(first, count, cells_)) {
+        const SlotAppend append = append_of(run);
+        if (asked_ > 0 && run.first + run.count == first + count) return Pending{append, run};
+        cache_.device.launch(append);
+        note(run);
+    }
+    return std::nullopt;
+}
+
+SlotAppend LayerCall::append_of(const Run& run) const {
+    SlotAppend append;
+    append.k = rows_of(args_.k, run.first, run.count);
+    append.v = rows_of(args_.v, run.first, run.count);
+    append.token_id = run.token_id;
+    append.k_norm = geometry_.k_norm();
+    append.v_norm = geometry_.v_norm();
+    append.positions =
+        state_tensor(Type::i32, geometry_.state().positions, layer_.state.get(), 1, geometry_.request().cells);
+    append.position = run.position;
+    if (run.is_sink || geometry_.residual() > 0) {
+        append.segment = layer_.dense_segment(geometry_);
+        append.first = run.is_sink ? 0 : geometry_.sink();
+        append.count = run.is_sink ? geometry_.sink() : geometry_.residual();
+        append.offset = run.place % append.count;
+    } else {
+        append.segment = layer_.packed_segment(geometry_);
+        append.slots = state_tensor(Type::i32, geometry_.state().free_slots, layer_.state.get(),
+                                    geometry_.shape().kv_heads, most_free_listed(geometry_.config()));
+        append.slots.offset += static_cast<uint64_t>(4 * (run.place - layer_.index.first_newest()));
+        append.slots.shape[3] = run.count;
+    }
+    return append;
+}
+
+void LayerCall::note(const Run& run) {
+    layer_.index.append(run);
+    mark_anchors(cache_, layer_, sequence_.anchors, {run.token_id, run.token_id + run.count});
+}
+
+int64_t LayerCall::outside_sinks(int64_t first, int64_t count) const {
+    int64_t others = 0;
+    for (const Run& run : layer_.index.place(first, count, cells_))
+        if (!run.is_sink) others += run.count;
+    return others;
+}
+
+void LayerCall::attend_in_parts(int64_t first, int64_t count, const Keys& keys, std::optional<Pending>& pending) {
+    const int64_t at_a_time = queries_at_a_time(first, count, slots_in(keys.segments));
+    for (int64_t part = 0; asked_ > 0 && part < count; part += at_a_time)
+        attend(first + part, std::min(at_a_time, count - part), keys, pending);
+}
+
+void LayerCall::attend(int64_t first, int64_t count, const Keys& keys, std::optional<Pending>& pending) {
+    SlotStep step;
+    if (pending) step.append = pending->append;
+    step.attention = attention_of(first, count, slots_in(keys.segments));
+    step.attention.segments = keys.segments;
+    if (keys.carried)
+        step.attention.sdpa.carry = {rows_of(keys.carried, first - keys.carried_first, count), true, false};
+    step.counted_queries = counted_queries(first, count);
+    step.importance = geometry_.importance(args_.layer, asked_);
+    if (step.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {
+        const Shape& shape = geometry_.shape();
+        step.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,
+                                       shape.v_head_size);
+    }
+    if (step.counted_queries > 0 && count == 1) step.step_weights = step_weights();
+    if (args_.scores_out)
+        attend_with_scores(step, first, count, static_cast<bool>(keys.carried));
+    else
+        cache_.device.step(step);
+    if (step.output_sum)
+        layer_.outputs += step.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
+    if (pending) note(pending->run);
+    pending.reset();
+}
+
+void LayerCall::attend_with_scores(const SlotStep& step, int64_t first, int64_t count, bool keeps_others) {
+    if (step.append) cache_.device.launch(*step.append);
+    cache_.device.launch(step.attention);
+    keep_scores(step.attention, first, count, keeps_others);
+    if (step.counted_queries > 0) cache_.device.launch(accumulate_of(step));
+}
+
+void LayerCall::keep_scores(const SlotAttention& attention, int64_t first, int64_t count, bool keeps_others) {
+    cache_.device.launch(SlotScores{.segments = with_own_slots(attention.segments),
+                                    .scores = attention.sdpa.scores_out,
+                                    .out = rows_of(args_.scores_out, first, count),
+                                    .keeps_others = keeps_others});
+}
+
+// How many of `count` queries of the call, from `first` on, count in the importance.
+int64_t LayerCall::counted_queries(int64_t first, int64_t count) const {
+    if (!geometry_.counts(args_.layer, asked_, seen_ + appended_ - 1)) return 0;
+    return std::clamp<int64_t>(asked_ - args_.draft_tokens - first, 0, count);
+}
+
+int64_t LayerCall::queries_at_a_time(int64_t first, int64_t count, int64_t slots) const {
+    return counted_queries(first, count) > 0 || args_.scores_out ? geometry_.scored_queries(slots, count) : count;
+}
+
+SlotAttention LayerCall::attention_of(int64_t first, int64_t count, int64_t slots) const {
+    SlotAttention attention;
+    Sdpa& sdpa = attention.sdpa;
+    sdpa.q = rows_of(args_.q, first, count);
+    sdpa.out = rows_of(args_.out, first, count);
+    sdpa.alibi_slopes = args_.alibi_slopes;
+    sdpa.head_sink = args_.head_sink;
+    sdpa.scale = args_.scale;
+    sdpa.softcap = args_.softcap;
+    sdpa.v_threshold = geometry_.v_threshold();
+    if (geometry_.has_cells()) {
+        sdpa.mask = args_.mask && args_.mask.shape[2] > 1 ? rows_of(args_.mask, first, count) : args_.mask;
+        sdpa.mask_slopes = args_.mask_slopes;
+    } else {
+        // The queries are those of the last tokens: of this chunk, or where none were appended of all that ask.
+        sdpa.is_causal = true;
+        sdpa.q_offset = seen_ + first - (appended_ > 0 ? 0 : asked_);
+        sdpa.window_left = args_.window_left;
+    }
+    const bool counts = counted_queries(first, count) > 0;
+    if (counts || args_.scores_out) {
+        sdpa.scores_mode = Scores::biased;
+        sdpa.scores_out = scratch_tensor(cache_.scratch.scores.get(), count, slots);
+    }
+    if (counts) sdpa.row_stats = scratch_tensor(cache_.scratch.row_stats.get(), count, 2);
+    return attention;
+}
+
+void LayerCall::pick_for(int64_t query) {
+    const Sdpa sdpa = attention_of(query, 1, 0).sdpa;
+    const int64_t oldest = sdpa.window_left > 0 ? sdpa.q_offset - sdpa.window_left + 1 : 0;
+    pick(cache_, layer_, {sdpa.q, sdpa.mask, sdpa.scale, oldest});
+}
+
+Tensor LayerCall::step_weights() const {
+    Buffer* const buffer = cache_.scratch.scores.get();
+    return tensor_of(Type::f32, 1, 1, static_cast<int64_t>(buffer->size() / 4), buffer);
+}
+
+// F32 [1, q_heads, rows, columns].
+Tensor LayerCall::scratch_tensor(Buffer* buffer, int64_t rows, int64_t columns) const {
+    return tensor_of(Type::f32, geometry_.request().q_heads, rows, columns, buffer);
+}
+
+} // namespace winnow::cache

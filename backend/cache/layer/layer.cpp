@@ -1,0 +1,310 @@
+// Buffers of segments and the tensors over them.
+#include "cache/layer/layer.hpp"
+
+#include <algorithm>
+
+namespace winnow::cache {
+namespace {
+
+// [1, heads, slots, size] of memory with `capacity` slots for each head.
+Tensor rows_tensor(Type type, Buffer* buffer, int64_t heads, int64_t slots, int64_t capacity, int64_t size) {
+    const auto row = static_cast<int64_t>(row_bytes(type, size));
+    Tensor tensor;
+    tensor.type = type;
+    tensor.buffer = buffer;
+    tensor.shape = {1, heads, slots, size};
+    tensor.stride = {heads * capacity * row, capacity * row, row, static_cast<int64_t>(type_size(type))};
+    return tensor;
+}
+
+// [1, heads, 1, columns] of memory with `capacity` elements of four bytes for each head.
+Tensor columns_tensor(Type type, Buffer* buffer, int64_t heads, int64_t columns, int64_t capacity) {
+    Tensor tensor;
+    tensor.type = type;
+    tensor.buffer = buffer;
+    tensor.shape = {1, heads, 1, columns};
+    const auto element = static_cast<int64_t>(row_bytes(type, 1)), row = capacity * element;
+    tensor.stride = {heads * row, row, row, element};
+    return tensor;
+}
+
+// Where the rows begin that have `its` formats, in the memory of a side with `slots` slots for each head: those of
+// larger elements come first, so that all lie at multiples of their elements' size.
+uint64_t first_byte(std::span<const RowFormats> all, const RowFormats& its, Type RowFormats::*side, int64_t elements,
+                    int64_t slots) {
+    const auto size_of = [&](const RowFormats& each) { return is_packed(each.*side) ? 0 : type_size(each.*side); };
+    uint64_t bytes = 0;
+    for (const RowFormats& each : all)
+        if (size_of(each) > size_of(its) || (size_of(each) == size_of(its) && &each < &its))
+            bytes += row_bytes(each.*side, elements) * static_cast<uint64_t>(each.count * slots);
+    return bytes;
+}
+
+// What some heads have, which store alike.
+Segment of_heads(const std::vector<Segment>& segments, Geometry::Heads heads) {
+    for (const Segment& segment : segments)
+        if (segment.has_rows_of(heads.first)) return heads_of(segment, heads.first, heads.count);
+    return {};
+}
+
+uint64_t bytes_in(const Rows& rows) {
+    uint64_t sum = 0;
+    for (const std::unique_ptr<Buffer>* each : {&rows.k, &rows.v, &rows.tokens, &rows.importance})
+        if (*each) sum += (*each)->size();
+    return sum;
+}
+
+Rows make_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots, bool are_beside) {
+    Rows rows;
+    if (slots == 0) return rows;
+    rows.slots = slots;
+    const auto allocate = [&](uint64_t size) {
+        return are_beside ? device.allocate_beside(size) : device.allocate(size);
+    };
+    rows.k = allocate(geometry.k_bytes(layer, part, slots));
+    rows.v = allocate(geometry.v_bytes(layer, part, slots));
+    rows.tokens = device.allocate(geometry.row_bytes_of(Type::i32, 1, slots), free_slot_byte);
+    if (geometry.keeps_importance()) rows.importance = device.allocate(geometry.row_bytes_of(Type::f32, 1, slots));
+    return rows;
+}
+
+} // namespace
+
+Rows make_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
+    return make_rows(device, geometry, layer, part, slots, false);
+}
+
+Rows make_own_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
+    return make_rows(device, geometry, layer, part, slots, part == Part::packed && geometry.recall());
+}
+
+Rows rows_elsewhere(int64_t slots) {
+    Rows rows;
+    rows.slots = slots;
+    return rows;
+}
+
+uint64_t bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
+    return geometry.k_bytes(layer, part, slots) + geometry.v_bytes(layer, part, slots) +
+           geometry.row_bytes_of(Type::i32, 1, slots) * (geometry.keeps_importance() ? 2 : 1);
+}
+
+uint64_t counted_bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
+    return part == Part::packed && geometry.recall() ? 0 : bytes_of(geometry, layer, part, slots);
+}
+
+std::vector<Segment> views_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots) {
+    if (slots == 0) return {};
+    const Shape& shape = geometry.shape();
+    Segment segment;
+    segment.tokens = columns_tensor(Type::i32, rows.tokens.get(), shape.kv_heads, slots, rows.slots);
+    if (geometry.keeps_importance())
+        segment.importance = columns_tensor(Type::f32, rows.importance.get(), shape.kv_heads, slots, rows.slots);
+    std::vector<Segment> all;
+    const std::span<const RowFormats> formats = geometry.formats(layer, part);
+    for (const RowFormats& each : formats) {
+        segment.k = rows_tensor(each.k, rows.k.get(), each.count, slots, rows.slots, shape.head_size);
+        segment.v = rows_tensor(each.v, rows.v.get(), each.count, slots, rows.slots, shape.v_head_size);
+        segment.k.offset = first_byte(formats, each, &RowFormats::k, shape.head_size, rows.slots);
+        segment.v.offset = first_byte(formats, each, &RowFormats::v, shape.v_head_size, rows.slots);
+        segment.heads = each.heads;
+        segment.shares_slots = !all.empty();
+        all.push_back(segment);
+    }
+    return all;
+}
+
+Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots) {
+    return slots == 0 ? Segment{} : views_of(geometry, layer, part, rows, slots).front();
+}
+
+Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots,
+                Geometry::Heads heads) {
+    return of_heads(views_of(geometry, layer, part, rows, slots), heads);
+}
+
+void copy_slots(Device& device, const Geometry& geometry, int64_t layer, Part part, const Rows& from, int64_t slots,
+                const Rows& to) {
+    for (const Geometry::Heads& heads : geometry.alike(layer))
+        device.launch(SlotCopy{.from = view_of(geometry, layer, part, from, slots, heads),
+                               .to = view_of(geometry, layer, part, to, to.slots, heads)});
+}
+
+Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns, Buffer* buffer) {
+    Tensor tensor;
+    tensor.type = type;
+    tensor.buffer = buffer;
+    tensor.shape = {1, heads, rows, columns};
+    tensor.stride = {4 * heads * rows * columns, 4 * rows * columns, 4 * columns, 4};
+    return tensor;
+}
+
+Tensor rows_of(Tensor tensor, int64_t first, int64_t count) {
+    tensor.offset += static_cast<uint64_t>(first * tensor.stride[2]);
+    tensor.shape[2] = count;
+    return tensor;
+}
+
+int64_t slots_in(const std::vector<Segment>& segments) {
+    int64_t slots = 0;
+    for (const Segment& segment : segments)
+        if (!segment.shares_slots) slots += segment.slots();
+    return slots;
+}
+
+Segment slots_of(Segment segment, int64_t first, int64_t count) {
+    segment.k = rows_of(segment.k, first, count);
+    segment.v = rows_of(segment.v, first, count);
+    for (Tensor* columns : {&segment.tokens, &segment.importance})
+        if (*columns) {
+            columns->offset += static_cast<uint64_t>(first * columns->stride[3]);
+            columns->shape[3] = count;
+        }
+    return segment;
+}
+
+std::unique_ptr<Buffer> make_state(Device& device, const Geometry& geometry, int64_t layer) {
+    std::unique_ptr<Buffer> state = device.allocate(geometry.state().size);
+    write_network(*state, geometry, layer);
+    return state;
+}
+
+void write_network(Buffer& state, const Geometry& geometry, int64_t layer) {
+    const std::span<const float> network = geometry.network(layer);
+    if (!network.empty()) state.write(geometry.state().network.offset, network.data(), network.size_bytes());
+}
+
+Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* buffer, int64_t heads, int64_t columns) {
+    if (part.size == 0) return {};
+    Tensor tensor = columns_tensor(type, buffer, heads, columns, columns);
+    tensor.offset = part.offset;
+    return tensor;
+}
+
+int64_t SegmentRows::packed_slots() const {
+    int64_t slots = packed.slots;
+    for (const Rows& each : lower) slots += each.slots;
+    return slots;
+}
+
+std::vector<Part> Layer::parts(const Geometry& geometry) const {
+    std::vector<Part> all;
+    for (const Part part : geometry.parts())
+        if (rows(part).slots > 0) all.push_back(part);
+    return all;
+}
+
+std::vector<Segment> Layer::segments_of(const Geometry& geometry, Part part) const {
+    std::vector<Segment> all = views_of(geometry, number, part, rows(part), rows(part).slots);
+    if (part == Part::dense) return all;
+    for (Segment& each : all) each = with_means(geometry, each);
+    return all;
+}
+
+std::vector<Segment> Layer::segments(const Geometry& geometry) const {
+    std::vector<Segment> all;
+    for (const Part part : geometry.parts())
+        for (const Segment& each : segments_of(geometry, part)) all.push_back(each);
+    return all;
+}
+
+std::vector<Segment> Layer::segments(const Geometry& geometry, Geometry::Heads heads) const {
+    std::vector<Segment> all;
+    for (const Part part : parts(geometry)) all.push_back(segment(geometry, part, heads));
+    return all;
+}
+
+Segment Layer::dense_segment(const Geometry& geometry) const {
+    return view_of(geometry, number, Part::dense, dense, dense.slots);
+}
+
+Segment Layer::segment(const Geometry& geometry, Part part, Geometry::Heads heads) const {
+    return of_heads(segments_of(geometry, part), heads);
+}
+
+Segment Layer::with_means(const Geometry& geometry, Segment segment) const {
+    const Shape& shape = geometry.shape();
+    const StateLayout& layout = geometry.state();
+    segment.k_mean = state_tensor(Type::f32, layout.k_mean, state.get(), shape.kv_heads, shape.head_size);
+    segment.v_mean = state_tensor(Type::f32, layout.v_mean, state.get(), shape.kv_heads, shape.v_head_size);
+    return segment;
+}
+
+Segment Layer::packed_segment(const Geometry& geometry) const { return packed_segment(geometry, packed, packed.slots); }
+
+Segment Layer::packed_segment(const Geometry& geometry, const Rows& rows, int64_t slots) const {
+    return with_means(geometry, view_of(geometry, number, Part::packed, rows, slots));
+}
+
+Segment Layer::hot_segment(const Geometry& geometry) const {
+    return with_means(geometry, view_of(geometry, number, Part::packed, hot, hot.slots));
+}
+
+std::vector<Segment> Layer::segments_with_copies(const Geometry& geometry) const {
+    std::vector<Segment> all;
+    if (dense.slots > 0) all.push_back(dense_segment(geometry));
+    for (const Part part : geometry.packed_parts())
+        if (rows(part).tokens)
+            for (const Segment& segment : segments_of(geometry, part)) all.push_back(segment);
+    if (hot.slots > 0) all.push_back(hot_segment(geometry));
+    return all;
+}
+
+std::vector<Segment> Layer::picked_segments(const Geometry& geometry) const {
+    return {dense_segment(geometry), hot_segment(geometry)};
+}
+
+Tensor Layer::head_state(const Geometry& geometry) const {
+    return state_tensor(Type::i32, geometry.state().head_state, state.get(), geometry.shape().kv_heads,
+                        sizeof(HeadState) / 4);
+}
+
+uint64_t Layer::bytes() const {
+    uint64_t sum = (state ? state->size() : 0) + (index_memory ? index_memory->size() : 0);
+    sum += bytes_in(dense) + (index_memory ? bytes_in(hot) : bytes_in(packed));
+    for (const Rows& each : lower) sum += bytes_in(each);
+    return sum;
+}
+
+std::vector<int32_t> Layer::map_of(const Geometry& geometry, const Rows& segment) const {
+    const int64_t heads = geometry.shape().kv_heads;
+    if (segment.slots > 0 && !segment.tokens) return cold.map.entries(heads, segment.slots);
+    std::vector<int32_t> map(static_cast<size_t>(heads * segment.slots));
+    if (!map.empty()) segment.tokens->read(0, map.data(), 4 * map.size());
+    return map;
+}
+
+Layer::HeadSlots Layer::read_head(const Geometry& geometry, const Rows& segment, int64_t head) const {
+    if (segment.slots == 0) return {};
+    const auto slots = static_cast<size_t>(segment.slots);
+    const auto offset = static_cast<uint64_t>(4 * head * segment.slots);
+    HeadSlots its{std::vector<int32_t>(slots), std::vector<float>(slots)};
+    if (segment.tokens) {
+        segment.tokens->read(offset, its.entries.data(), 4 * slots);
+    } else {
+        const std::vector<int32_t> map = map_of(geometry, segment);
+        std::copy_n(map.begin() + head * segment.slots, slots, its.entries.begin());
+    }
+    if (segment.importance) segment.importance->read(offset, its.importance.data(), 4 * slots);
+    return its;
+}
+
+std::vector<HeadState> Layer::read_head_state(const Geometry& geometry) const {
+    std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));
+    const StateLayout::Range& part = geometry.state().head_state;
+    if (state) state->read(part.offset, heads.data(), part.size);
+    return heads;
+}
+
+void Layer::write_head_state(const Geometry& geometry, const std::vector<HeadState>& heads) {
+    const StateLayout::Range& part = geometry.state().head_state;
+    state->write(part.offset, heads.data(), part.size);
+}
+
+uint64_t Layer::evictions(const Geometry& geometry) const {
+    uint64_t count = 0;
+    for (const HeadState& head : read_head_state(geometry)) count += static_cast<uint64_t>(head.evicted);
+    return count;
+}
+
+} // namespace winnow::cache

@@ -1,0 +1,278 @@
+// Sizes of segments and of what lies beside them.
+#include "cache/plan/geometry.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "cache/layer/token_index.hpp"
+#include "device/network.hpp"
+#include "device/slots.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr int64_t largest_chunk = 32;      // tokens
+constexpr int64_t most_scores = 4ll << 20; // bytes, unless those of one query are more
+constexpr int64_t chunk = 64;              // slots
+constexpr int64_t growth = 4;              // a chunk is at least a part of what there is
+constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
+
+CacheRequest with_cells(CacheRequest request) {
+    request.shape.cells = request.cells;
+    return request;
+}
+
+int64_t chunks_for(int64_t slots) {
+    int64_t taken = 0;
+    while (taken < slots) taken += std::max(chunk, taken / growth / chunk * chunk);
+    return taken;
+}
+
+} // namespace
+
+Geometry::Geometry(const CacheRequest& request, const Config& config)
+    : request_(with_cells(request)), config_(config), policy_(make_policy(config)),
+      plan_(cache::plan(config, request_.shape, request.profile)), k_(config.k()), v_(config.v()),
+      k_norm_(config.k_norm()), v_norm_(config.v_norm()), v_threshold_(config.v_threshold()) {
+    if ((config_.center() || config_.recalls()) && residual() == 0)
+        refuse_without_residual(config_.recalls() ? ": recall packs whole pages from"
+                                                  : ": center=on takes its means from");
+    if (config_.policy().has_network) check_network();
+    if (config_.signature_kind() == SignatureKind::codes && !request_.codebooks && !request_.is_described)
+        refuse(std::string(config_.policy().name) +
+               ": signature=codes needs the model's codebooks, and there are none (winnow_cache_desc.codebooks)");
+    tiers_ += plan_.lower.size();
+    set_formats();
+    set_zeroing();
+    for (const int64_t tokens : plan_.layer_tokens) tier_slots_.push_back(divide(plan_.lower, tokens, dense_slots()));
+    has_cold_budget_ = config_.has_cold_budget();
+    evicts_ = config_.policy().evicts && (!config_.recalls() || has_cold_budget_);
+    int64_t all = shape().context;
+    if (has_cells()) {
+        // Cells that are used again leave gaps among sinks and residual window, and bytes for those there have to be.
+        const bool is_strict = config_.budget().unit == Amount::Unit::bytes;
+        all = request_.cells + (is_strict ? dense_slots() + (residual() == 0 ? cadence() : 0) : 0);
+    }
+    for (const int64_t tokens : plan_.layer_tokens) covers_all_.push_back(!evicts_ || tokens >= all);
+    coming_ = describe(0, 0).cadence;
+    if (config_.has("every")) counted_every_ = config_.count("every");
+    state_ = state_layout(config_, shape(), residual(), keeps_importance());
+    const uint64_t dense_slot = row_bytes_of(dense_format(k_), shape().head_size, 1) +
+                                row_bytes_of(dense_format(v_), shape().v_head_size, 1) + row_bytes_of(Type::i32, 1, 1),
+                   packed_slot = row_bytes_of(k_, shape().head_size, 1) + row_bytes_of(v_, shape().v_head_size, 1) +
+                                 row_bytes_of(Type::i32, 1, 1);
+    if (config_.recalls()) check_query_heads();
+    recall_ = recall_sizes(config_, shape(), dense_slot * static_cast<uint64_t>(dense_slots()) + state_.size,
+                           packed_slot, most_packed(0));
+    for (int64_t layer = 0; layer < shape().layers; ++layer) {
+        const Description description = describe(layer, 0);
+        importance_.push_back(description.importance);
+        ranks_distance_.push_back(description.ranking == Ranking::importance_value_distance);
+    }
+}
+
+// A pick has the sums of each query head's elements before it, in memory of a work-item: 4 MiB of them.
+void Geometry::check_query_heads() const {
+    constexpr int64_t most_elements = 1 << 18;
+    const int64_t group = request_.q_heads / shape().kv_heads;
+    if (group * shape().head_size <= most_elements) return;
+    refuse("recall with " + std::to_string(group) + " query heads for a KV head, of " +
+           std::to_string(shape().head_size) + " elements: expected at most " + std::to_string(most_elements) +
+           " elements in all");
+}
+
+void Geometry::set_formats() {
+    const auto dense_of = [](Type k, Type v) { return std::pair(dense_format(k), dense_format(v)); };
+    usual_formats_[0] = dense_of(k_, v_);
+    usual_formats_[1] = {k_, v_};
+    for (size_t i = 0; i < plan_.lower.size(); ++i) usual_formats_[2 + i] = {plan_.lower[i].k, plan_.lower[i].v};
+    for (const std::vector<RowFormats>& packed : plan_.formats) {
+        auto& its = formats_.emplace_back();
+        for (size_t part = 0; part < its.size(); ++part)
+            its[part] = {{usual_formats_[part].first, usual_formats_[part].second, 0, shape().kv_heads}};
+        its[1] = packed;
+        std::vector<Heads>& alike = alike_.emplace_back();
+        if (packed.size() == 1) {
+            std::tie(its[0][0].k, its[0][0].v) = dense_of(packed[0].k, packed[0].v);
+            alike = {{0, shape().kv_heads}};
+            continue;
+        }
+        const std::string layer = "layer " + std::to_string(formats_.size() - 1);
+        if (packed.size() + plan_.lower.size() > most_tiers)
+            refuse(std::string(config_.policy().name) + ": KV heads of " + layer + " have " +
+                   std::to_string(packed.size()) +
+                   " pairs of formats, beside packed segments below: " + std::to_string(plan_.lower.size()) +
+                   ", expected at most " + std::to_string(most_tiers) + " together");
+        if (residual() == 0) refuse_without_residual(": KV heads with formats of their own take their rows from");
+        for (int64_t head = 0; head < shape().kv_heads; ++head)
+            if (head > 0 && &formats_of_head(static_cast<int64_t>(formats_.size()) - 1, Part::packed, head) ==
+                                &formats_of_head(static_cast<int64_t>(formats_.size()) - 1, Part::packed, head - 1))
+                ++alike.back().count;
+            else
+                alike.push_back({head, 1});
+    }
+}
+
+const RowFormats& Geometry::formats_of_head(int64_t layer, Part part, int64_t head) const {
+    const std::span<const RowFormats> all = formats(layer, part);
+    return *std::find_if(all.begin(), all.end(),
+                         [&](const RowFormats& each) { return each.heads == 0 || (each.heads >> head & 1) != 0; });
+}
+
+bool Geometry::has_packed(int64_t layer, Part part, Type RowFormats::*side) const {
+    const std::span<const RowFormats> all = formats(layer, part);
+    return std::any_of(all.begin(), all.end(), [&](const RowFormats& each) { return is_packed(each.*side); });
+}
+
+void Geometry::set_zeroing() {
+    zeroing_ = config_.zeroing();
+    for (int64_t layer = 0; layer < shape().layers && residual() == 0; ++layer)
+        if ((zeroing_.k > 0 && has_packed_k(layer, Part::packed)) ||
+            (zeroing_.v > 0 && has_packed_v(layer, Part::packed)))
+            refuse_without_residual(": elastic= zeroes rows before they are packed, in");
+}
+
+Zeroing Geometry::zeroing_of_packed(int64_t layer, int64_t head) const {
+    Zeroing its = zeroing_;
+    const auto is_any = [&](Type RowFormats::*side) {
+        return std::any_of(packed_parts().begin(), packed_parts().end(),
+                           [&](Part part) { return is_packed(formats_of_head(layer, part, head).*side); });
+    };
+    if (!is_any(&RowFormats::k)) its.k = 0;
+    if (!is_any(&RowFormats::v)) its.v = 0;
+    return its;
+}
+
+void Geometry::check_network() const {
+    const size_t given = request_.network.size(), expected = network_size(shape());
+    if (given == expected || (given == 0 && request_.is_described)) return;
+    refuse(std::string(config_.policy().name) + ": the network has " + std::to_string(given) + " numbers, expected " +
+           std::to_string(expected) + ", " + std::to_string(network_numbers) + " for each layer and KV head");
+}
+
+std::span<const float> Geometry::network(int64_t layer) const {
+    if (state_.network.size == 0) return {};
+    const size_t of_layer = request_.network.size() / static_cast<size_t>(shape().layers);
+    return std::span(request_.network).subspan(static_cast<size_t>(layer) * of_layer, of_layer);
+}
+
+void Geometry::refuse_without_residual(const char* what) const {
+    std::string text = std::string(config_.policy().name) + what + " a residual window, and ";
+    if (config_.residual()) refuse(text + "residual=0 says that there is none");
+    text += std::to_string(plan_.tokens) + " tokens of a KV head have none unless residual= says how many rows";
+    if (const std::optional<LeastResidual> least = least_residual(config_, shape(), keeps_importance()))
+        text += ": there are " + std::to_string(least->rows) + " from " + std::to_string(least->tokens) + " tokens on";
+    refuse(text);
+}
+
+int64_t Geometry::chunk() const { return std::min(largest_chunk, recall_ ? residual() : cadence()); }
+
+Description Geometry::describe(int64_t layer, double pressure) const {
+    return policy_->describe(context_of(plan_, shape(), layer, pressure));
+}
+
+Importance Geometry::importance(int64_t layer, int64_t queries) const {
+    Importance importance = this->importance(layer);
+    if (queries == 1) importance.stands_for = counted_every_;
+    return importance;
+}
+
+bool Geometry::counts(int64_t layer, int64_t queries, int64_t token) const {
+    if (importance(layer).statistic == Statistic::none) return false;
+    return queries > 1 || (token + layer) % counted_every_ == 0;
+}
+
+bool Geometry::may_evict(int64_t layer) const {
+    if (!evicts_) return false;
+    const Share trigger = describe(layer, 0).trigger;
+    return trigger.part < trigger.whole || !covers_all(layer);
+}
+
+int64_t Geometry::most_packed(int64_t layer) const {
+    if (!covers_all(layer)) return plan_.layer_tokens[static_cast<size_t>(layer)] - dense_slots();
+    if (!has_cells()) return shape().context;
+    return request_.cells + (residual() == 0 ? cadence() : 0);
+}
+
+int64_t Geometry::usual_packed(int64_t layer) const {
+    return covers_all(layer) && !has_cells() ? shape().context - dense_slots() : most_packed(layer);
+}
+
+int64_t Geometry::rows_beside(const TokenIndex& index) const { return index.rows_beside(residual(), shape().context); }
+
+int64_t Geometry::packed_slots(int64_t layer, int64_t resident, int64_t beside) const {
+    // Without a residual window the slots of the coming tokens are free-listed before they come.
+    int64_t needed = residual() > 0 ? resident - keep() : resident > 0 ? resident + cadence() - 1 : 0;
+    if (needed <= 0) return 0;
+    const int64_t usual = std::min(usual_packed(layer) + beside, most_packed(layer));
+    // The oldest go before all slots are taken.
+    if (has_cold_budget_ && !covers_all(layer) &&
+        sink() + resident + coming_ > plan_.layer_tokens[static_cast<size_t>(layer)])
+        return usual;
+    if (resident <= usual + residual()) needed = std::min(needed, usual);
+    return std::min(chunks_for(needed), needed <= usual ? usual : most_packed(layer));
+}
+
+int64_t Geometry::capacity(int64_t layer, Part part) const {
+    const auto tier = static_cast<size_t>(part) - 1;
+    return tier + 1 == tiers_ ? no_limit : tier_slots_[static_cast<size_t>(layer)][tier];
+}
+
+int64_t Geometry::slots_of(int64_t layer, Part part, int64_t packed) const {
+    for (const Part each : packed_parts()) {
+        const int64_t slots = std::min(packed, capacity(layer, each));
+        if (each == part) return slots;
+        packed -= slots;
+    }
+    return 0;
+}
+
+uint64_t Geometry::row_bytes_of(Type type, int64_t elements, int64_t slots) const {
+    return row_bytes(type, elements) * static_cast<uint64_t>(shape().kv_heads * slots);
+}
+
+uint64_t Geometry::side_bytes(int64_t layer, Part part, Type RowFormats::*side, int64_t elements, int64_t slots) const {
+    uint64_t bytes = 0;
+    for (const RowFormats& each : formats(layer, part))
+        bytes += row_bytes(each.*side, elements) * static_cast<uint64_t>(each.count * slots);
+    return bytes;
+}
+
+uint64_t Geometry::scores_bytes(int64_t slots) const {
+    const auto whole = [](int64_t part) {
+        return (part + step_weight_slots - 1) / step_weight_slots * step_weight_slots;
+    };
+    // Each packed segment's slots are rounded up.
+    const int64_t rounded = static_cast<int64_t>(tiers_ - 1) * step_weight_slots,
+                  weights = step_weight_floats(request_.q_heads, shape().kv_heads,
+                                               whole(dense_slots()) + whole(slots - dense_slots()) + rounded);
+    const int64_t scores = request_.q_heads * slots, most = std::max(most_scores / 4, scores);
+    return 4 * static_cast<uint64_t>(std::max(std::min(scores * chunk(), most), weights));
+}
+
+int64_t Geometry::scored_queries(int64_t slots, int64_t queries) const {
+    while (queries > 1 && 4 * request_.q_heads * queries * slots > most_scores) queries = (queries + 1) / 2;
+    return queries;
+}
+
+uint64_t Geometry::row_stats_bytes() const { return 8 * static_cast<uint64_t>(request_.q_heads * chunk()); }
+
+uint64_t Geometry::scratch_bytes(int64_t slots) const {
+    return slots > 0 ? scores_bytes(slots) + row_stats_bytes() : 0;
+}
+
+void Geometry::check_anchors(int64_t sequence, int64_t layer, int64_t anchors, int64_t elsewhere) const {
+    if (covers_all(layer)) return;
+    const Description description = describe(layer, 0);
+    const int64_t least =
+        description.sink + std::max(description.recent, description.grace) + anchors + description.cadence + elsewhere;
+    if (least <= description.budget) return;
+    refuse("sequence " + std::to_string(sequence) + " would have " + std::to_string(anchors) +
+           " anchors, expected at most " + std::to_string(std::max<int64_t>(description.budget - least + anchors, 0)) +
+           " beside sinks, newest and coming tokens" +
+           (elsewhere > 0 ? " (" + std::to_string(elsewhere) + " of which lie in the packed segment)" : "") +
+           " in the " + std::to_string(description.budget) + " tokens of layer " + std::to_string(layer));
+}
+
+} // namespace winnow::cache

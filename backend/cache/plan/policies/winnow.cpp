@@ -1,0 +1,73 @@
+// The default: how much of the output a token carries. Decayed sum of squared probabilities times the distance of the
+// token's value from the mean output; a quarter of the budget is recent. Where half of the context or more fits, a
+// window lost less when it was measured.
+#include <algorithm>
+#include <array>
+
+#include "cache/plan/policies/policies.hpp"
+
+namespace winnow::cache {
+namespace {
+
+constexpr std::array keys = {
+    whole_budget_key,
+    turbo4_k_key,
+    turbo3_v_key,
+    unit_slope_k_norm_key,
+    Key{"recent", Kind::amount, "1/4", "newest tokens retained: tokens or a share of the budget"},
+    Key{"decay", Kind::number, "0.99", "what a query token leaves of the importance before it", "", 0, 1},
+    Key{"statistic", Kind::word, "probability_squared", "what a query adds", statistic_choices},
+    Key{"window_from", Kind::share, "1/2", "from this share of the context on the budget is a plain window"},
+    grace_key,
+    every_key,
+    Key{"recall", Kind::folder, "off", "every token stays: decoding attends to the pages that its queries pick",
+        "off|host"},
+    Key{"cold", Kind::amount, "1/1", "with recall, tokens that stay at all: tokens or a share of the context"},
+    Key{"page", Kind::count, "2", "with recall, tokens of a page: 1, 2 or 4", "", 1, 4},
+    Key{"signature", Kind::word, "signs", "with recall, what is known of a page: signs, or codes of codebooks",
+        "signs|codes"},
+    Key{"codebook_file", Kind::text, "", "the file with the codebooks, which whoever makes the cache reads"},
+    Key{"bonus", Kind::number, "1", "with recall, e^bonus multiplies the score of a page that was picked before", "", 0,
+        80},
+    Key{"newest", Kind::count, "16", "with recall, packed tokens that every query picks; at most half of what it picks",
+        "", 0, 1 << 16},
+    Key{"picked", Kind::count, "", "with recall, tokens that a query picks; as many as the budget has room for", "", 1,
+        1 << 24},
+};
+
+class Winnow : public Policy {
+public:
+    explicit Winnow(Config config) : config_(std::move(config)) {}
+
+    Description describe(const LayerContext& context) const override {
+        Description description = basic(config_, context);
+        if (config_.has_cold_budget()) { // many at once, as the packed rows are moved together then
+            description.cadence = std::max(description.cadence, 2 * context.residual);
+            description.target = context.budget - std::max(context.budget / 8, description.cadence);
+            description.recent = context.residual; // the packed rows alone are moved together
+        }
+        if (is_window(context)) return description;
+        description.importance = {statistic_of(config_.word("statistic")), Accumulation::decayed_sum,
+                                  config_.number("decay")};
+        description.ranking = Ranking::importance_value_distance;
+        description.grace = config_.count("grace");
+        protect_recent(description, tokens_of(config_.amount("recent"), context.budget));
+        return description;
+    }
+
+    bool keeps_importance(const LayerContext& context) const override { return !is_window(context); }
+
+private:
+    bool is_window(const LayerContext& context) const {
+        if (config_.recalls()) return true;
+        return context.budget >= ceil_of(config_.amount("window_from").share, context.context);
+    }
+
+    Config config_;
+};
+
+} // namespace
+
+constinit const PolicyKind winnow_policy = {"winnow", true, keys, make<Winnow>};
+
+} // namespace winnow::cache
