@@ -14,7 +14,7 @@
 namespace winnow::cache {
 namespace {
 
-constexpr uint64_t version = 1, version_of_lower = 2; // the latter has the slots of lower packed segments
+constexpr uint64_t ledger_version = 1, version_of_lower = 2; // the latter has the slots of lower packed segments
 constexpr int64_t most_lower = 2;
 constexpr int64_t most_tokens = most_seen;
 
@@ -148,7 +148,7 @@ bool Ledger::append(const Ledger& other) {
 
 std::vector<std::byte> to_bytes(const Ledger& ledger) {
     Writer out;
-    out.number(ledger.lower_slots.empty() ? version : version_of_lower);
+    out.number(ledger.lower_slots.empty() ? ledger_version : version_of_lower);
     out.fixed(ledger.digest);
     out.number(static_cast<int64_t>(ledger.tokens.size()));
     for (const auto member : fact_members) out.number(ledger.facts.*member);
@@ -191,8 +191,8 @@ std::optional<Ledger> to_ledger(std::span<const std::byte> bytes, int64_t heads,
     if (frame.check != check_of(bytes)) return std::nullopt;
     Reader in(bytes);
     const uint64_t its = in.number();
-    if (its != version && its != version_of_lower)
-        refuse("the rows' ledger has version " + std::to_string(its) + ", expected " + std::to_string(version) +
+    if (its != ledger_version && its != version_of_lower)
+        refuse("the rows' ledger has version " + std::to_string(its) + ", expected " + std::to_string(ledger_version) +
                " or " + std::to_string(version_of_lower));
     Ledger ledger;
     ledger.digest = in.fixed();

@@ -14,12 +14,12 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array<char, 8> magic{'W', 'I', 'N', 'N', 'O', 'W', 'C', 'A'};
-constexpr uint32_t version = 1;
+constexpr uint32_t file_version = 1;
 constexpr uint32_t byte_order = 0x01020304;
 
 struct Header {
     std::array<char, 8> magic = cache::magic;
-    uint32_t version = cache::version;
+    uint32_t version = file_version;
     uint32_t byte_order = cache::byte_order;
 };
 
@@ -150,8 +150,9 @@ void check_header(const Geometry& geometry, CheckedReader& file) {
     const auto header = file.value<Header>();
     if (header.magic != magic) file.refuse_file("is not a saved cache");
     if (header.byte_order != byte_order) file.refuse_file("was saved on a machine with another order of bytes");
-    if (header.version != version)
-        file.refuse_file("has version " + std::to_string(header.version) + ", expected " + std::to_string(version));
+    if (header.version != file_version)
+        file.refuse_file("has version " + std::to_string(header.version) + ", expected " +
+                         std::to_string(file_version));
     const std::vector<char> config = file.values<char>();
     if (config != config_of(geometry))
         file.refuse_file("was saved with " + quote({config.data(), config.size()}) + ", expected " +
