@@ -1,11 +1,11 @@
-// The oracle of a cache: it keeps every key and value that was ever appended, reproduces the schedule by which rows
-// leave the residual window and eviction passes fall (docs/cache.md), reads after each call which tokens are left, and
-// checks three things: which tokens were evicted, what attention over the resident tokens gives (dense attention in
-// double over the values as they are stored), and what importance that leaves. It knows the cache by the C table alone.
+// The oracle of a cache: it keeps every key and value that was appended, reads after each call which tokens are left
+// and in which segment they lie, and judges what it finds by what docs/cache.md promises: which tokens were evicted and
+// how many, which rows were packed and as what, what attention over the resident tokens gives (dense attention in
+// double over the values as they are stored), and what importance that leaves. In which call an eviction pass falls it
+// is told by the cache's counts, and holds against bounds. It knows the cache by the C table alone.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <random>
@@ -41,39 +41,44 @@ struct OracleToken {
     int64_t token_id = 0; // position, or the host's cell
     int64_t position = 0; // in the order of appending
     int64_t id = 0;       // in the order of appending, whatever becomes of token ids
-    bool is_in_packed = false, is_in_residual = false;
+    bool is_sink = false; // it came to one of the first positions, and lies in a sink's slot
     std::vector<HeadToken> heads;
 };
 
-// A place in the residual window that is taken, also by a token that was removed since.
-struct ResidualPlace {
-    int64_t id, token_id;
-    bool is_removed = false;
+// The segment of each token that a head holds, as the cache tells it.
+using Holding = std::map<int64_t, int64_t>;
+
+// Of each head, what is subtracted before rows are packed.
+struct Means {
+    std::vector<std::vector<float>> k, v;
 };
 
 struct OracleLayer {
     int64_t number = 0;
-    std::vector<OracleToken> tokens; // that some head still holds
-    std::set<int64_t> original;      // token ids appended and not removed, evicted or not
-    int64_t next = 0, next_id = 0;   // position and id of the next token
-    std::vector<int64_t> sinks;      // the token id in each sink's slot, in any order, or -1
-    std::deque<ResidualPlace>
-        newest; // the residual window, oldest first; without a residual window, those in slots of the last list
-    int64_t most_in_packed = 0; // no head holds more there
-    bool has_packed = false;    // there is memory for it
-    bool has_memory = false;    // a step took some, also one that attends where there is no token
-    int64_t free_listed = 0;    // without a residual window: for how many tokens the last eviction pass made room
+    std::vector<OracleToken> tokens;  // that some head still holds, in the order of appending
+    std::map<int64_t, bool> appended; // token ids that were not removed, evicted or not: whether in a sink's slot
+    int64_t next = 0, next_id = 0;    // position and id of the next token
+    // Tokens beside sinks since the last eviction pass; none after a call that may have made room, or taken some.
+    std::optional<int64_t> since_pass;
+    int64_t last_turn = never; // position at which a token that came alone last had a pass for that
     bool has_means = false;
-    std::vector<std::vector<float>> k_mean, v_mean;            // of each head
+    Means means;
+    std::vector<Means> possible_means;                         // one of these they are, once there are any
     std::vector<std::vector<double>> output_sum, output_slack; // of each head since the last eviction pass
     int64_t outputs = 0;
     std::vector<int64_t> shortfall; // of each head: how many its last eviction pass lacked; empty: not known
+
+    static constexpr int64_t never = INT64_MIN / 2;
+    void forget_time() { since_pass.reset(), last_turn = never; }
 };
+
+// Drops the tokens that no head holds any more.
+void forget_gone(OracleLayer& layer);
 
 struct OracleSequence {
     std::vector<OracleLayer> layers;
     std::set<int64_t> anchors;
-    int64_t reserved = 0; // tokens
+    bool is_reserved = false, is_used = false; // by a step, also one that attends where there is no token
 };
 
 class CacheOracle {
@@ -127,56 +132,67 @@ private:
         return sequences_[static_cast<size_t>(sequence)].layers[static_cast<size_t>(layer)];
     }
     OracleSequence empty_sequence() const;
-    int64_t leaving(const OracleLayer& layer, int64_t layer_number, int64_t entering) const;
-    int64_t most_packed(int64_t layer_number) const;
     void reuse_cells(OracleLayer& layer, const std::vector<int64_t>& token_ids) const;
     Refusal refusal_of(const OracleSequence& sequence, const CacheSetup& setup) const;
     std::string judge_call(const char* what, int32_t status, Refusal refusal);
-    std::string drop_evicted(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last);
-    bool has_pass(const OracleLayer& layer, int64_t layer_number, int64_t entering, bool is_decode) const;
-    std::string read_resident(const Step& step, const std::vector<int64_t>& token_ids,
-                              std::vector<std::set<int64_t>>& left);
-    std::string check_pass(const Step& step, OracleLayer& layer, int64_t head, const std::set<int64_t>& victims,
-                           int64_t leave);
-    double value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
-                    double* slack) const;
-    Candidate candidate_of(const Step& step, const OracleLayer& layer, const OracleToken& token, int64_t head) const;
-    EvictionPass pass_of(const OracleLayer& layer, int64_t layer_number, int64_t head) const;
-    static bool leaves(const OracleLayer& layer, const OracleToken& token, int64_t leave);
-    void leave_residual(OracleLayer& layer, int64_t sequence, int64_t layer_number, int64_t leave);
-    TokenRows read_rows(const OracleLayer& layer, int64_t sequence, int64_t layer_number); // of its tokens, in F32
-    // Which packed segment each token of a head is in after an eviction pass: reads and judges.
-    std::string check_moves(const Step& step, OracleLayer& layer, int64_t head, int64_t leave);
-    std::string check_moves_of(const Step& step, OracleLayer& layer, int64_t head, int64_t from, int64_t count,
-                               int64_t leave, const std::map<int64_t, int64_t>& told);
-    std::map<int64_t, int64_t> segments_of(int64_t sequence, int64_t layer_number, int64_t head) const;
-    std::string find_restored(const TokenRows& rows, OracleLayer& layer);
-    std::string look_at_segments(int64_t sequence, int64_t layer_number) const;
-    void set_means(OracleLayer& layer);
-    // cache_oracle_zero.cpp. Before rows are packed only the sides that are packed anywhere are zeroed.
-    bool has_zeroing(int64_t layer_number, int64_t before, int64_t after) const; // numbers of tokens
-    void zero_before_packing(const Step& step, OracleLayer& layer, int64_t leave);
-    void zero(const Step& step, OracleLayer& layer, bool is_before_packing, int64_t leave);
-    void append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k, const TestTensor& v,
-                int64_t first = 0);
-    std::string attend(const Step& step, OracleLayer& layer);
-    bool tells_picks(const Step& step) const;
-    bool is_left_out(const Step& step, const OracleToken& token, int64_t head, int64_t query) const;
-    std::string attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query);
+    void append(OracleLayer& layer, const std::vector<int64_t>& token_ids, const TestTensor& k, const TestTensor& v);
     std::string check_importance(int64_t sequence, int64_t layer_number);
-    std::string look_at(int64_t sequence, int64_t layer);
+    std::string look_at(int64_t sequence, int64_t layer_number);
+    std::string check_places(const OracleLayer& layer, size_t head) const;
+    std::string drop_evicted(int64_t sequence, OracleLayer& layer, bool may_evict); // by set_config
     std::string look_at_stats();
     void note_rules();
-    void note_packed(OracleLayer& layer, int64_t reserved) const;
-    int64_t packed_rows(const OracleLayer& layer) const; // that are resident in the fullest head
-    std::vector<StoredRow> stored_in_packed(const OracleLayer& layer, const std::vector<RowPair>& rows,
-                                            const std::vector<size_t>& heads) const;
-    void compact(OracleLayer& layer, int64_t reserved) const;
     void forget(int64_t sequence);
     bool is_empty(int64_t sequence) const;
     bool is_anchor(int64_t sequence, int64_t token_id) const {
         return sequences_[static_cast<size_t>(sequence)].anchors.contains(token_id);
     }
+    int64_t packed_capacity(int64_t layer_number) const; // slots of all packed segments of a head
+
+    // cache_oracle_pass.cpp: what an eviction pass has made of a layer.
+    std::vector<Holding> holdings_of(int64_t sequence, int64_t layer_number) const;
+    std::string take_new(const OracleLayer& layer, const std::vector<int64_t>& token_ids,
+                         std::vector<Holding>& now) const;
+    std::string make_room(const Step& step, OracleLayer& layer, const std::vector<int64_t>& token_ids);
+    std::string check_time(const Step& step, OracleLayer& layer, int64_t entering) const;
+    std::string check_pass(const Step& step, OracleLayer& layer, int64_t head, const Holding& now);
+    std::string check_leaving(const OracleLayer& layer, const std::vector<Holding>& now, int64_t least,
+                              std::optional<int64_t> most) const;
+    std::string check_holdings(const OracleLayer& layer, const std::vector<Holding>& now) const;
+    double value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
+                    double* slack) const;
+    Candidate candidate_of(const Step& step, const OracleLayer& layer, const OracleToken& token, int64_t head) const;
+    EvictionPass pass_of(const OracleLayer& layer, int64_t head) const;
+    static bool is_in_window(const OracleToken& token, size_t head);
+    static bool leaves(const OracleToken& token, size_t head, const std::vector<Holding>& now);
+    Means means_of(const OracleLayer& layer, int64_t end_id) const;
+    void settle_means(OracleLayer& layer, int64_t sequence, const std::vector<Holding>& now);
+    void pack_leaving(OracleLayer& layer, int64_t sequence, const std::vector<Holding>& now);
+    std::vector<StoredRow> stored_in_packed(const OracleLayer& layer, const std::vector<RowPair>& rows,
+                                            const std::vector<size_t>& heads) const;
+    static void begin_outputs(OracleLayer& layer);
+
+    // cache_oracle_rows.cpp
+    TokenRows read_rows(const OracleLayer& layer, int64_t sequence); // of its tokens, in F32
+    std::string drop_displaced(const TokenRows& rows, OracleLayer& layer, const std::vector<Holding>& now,
+                               bool has_room);
+
+    // cache_oracle_segments.cpp: which packed segment each token of a head is in after an eviction pass.
+    std::string check_moves(const Step& step, OracleLayer& layer, int64_t head, const std::vector<Holding>& now);
+    std::string check_moves_of(const Step& step, OracleLayer& layer, int64_t head, int64_t from, int64_t count,
+                               const std::vector<Holding>& now);
+    std::string find_restored(const TokenRows& rows, OracleLayer& layer, const std::vector<Holding>& now);
+
+    // cache_oracle_zero.cpp. Before rows are packed only the sides that are packed anywhere are zeroed.
+    bool has_zeroing(int64_t layer_number, int64_t before, int64_t after) const; // numbers of tokens
+    void zero_before_packing(const Step& step, OracleLayer& layer, const std::vector<Holding>& now);
+    void zero(const Step& step, OracleLayer& layer, const std::vector<Holding>* before_packing);
+
+    // cache_oracle_attend.cpp
+    std::string attend(const Step& step, OracleLayer& layer);
+    bool tells_picks(const Step& step) const;
+    bool is_left_out(const Step& step, const OracleToken& token, int64_t head, int64_t query) const;
+    std::string attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query);
 
     static std::vector<float> row_of(const TestTensor& tensor, int64_t head, int64_t token);
 

@@ -116,7 +116,7 @@ bool CacheOracle::tells_picks(const Step& step) const {
 
 // Whether a query of decoding did not pick the token. What scores_out says of tokens that are dense is not believed.
 bool CacheOracle::is_left_out(const Step& step, const OracleToken& token, int64_t head, int64_t query) const {
-    if (!tells_picks(step) || !token.is_in_packed) return false;
+    if (!tells_picks(step) || token.heads[static_cast<size_t>(head)].segment == 0) return false;
     for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head)
         if (step.scores.get({0, q_head, query, token.token_id}) != -infinity) return false;
     return true;
@@ -137,7 +137,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
         if (!own.is_resident || is_outside) continue;
         const bool is_picked = !is_left_out(step, token, head, query);
         const bool is_shown = bias_of(step, head * setup_.group, query, token.token_id).has_value();
-        if (token.is_in_packed) {
+        if (own.segment > 0) {
             if (is_shown && !is_picked && is_anchor(step.sequence, token.token_id))
                 return "head " + std::to_string(head) + " did not pick the anchor " + std::to_string(token.token_id);
             newest_packed = &token;

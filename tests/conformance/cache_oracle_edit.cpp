@@ -1,6 +1,8 @@
 // What the oracle makes of calls that change sequences, and what the cache has to tell of itself.
 #include <algorithm>
+#include <limits>
 #include <sstream>
+#include <utility>
 
 #include "cache_oracle.hpp"
 
@@ -9,23 +11,11 @@ namespace {
 
 std::string failed(const CacheHost& host, const char* what) { return std::string(what) + ": " + host.message(); }
 
-// Removed tokens keep their places in the residual window.
 void drop(OracleLayer& layer, int64_t begin, int64_t end) {
     std::erase_if(layer.tokens,
                   [&](const OracleToken& token) { return token.token_id >= begin && token.token_id < end; });
-    layer.original.erase(layer.original.lower_bound(begin), layer.original.lower_bound(end));
-    for (int64_t& token_id : layer.sinks)
-        if (token_id >= begin && token_id < end) token_id = -1;
-    for (ResidualPlace& place : layer.newest) place.is_removed |= place.token_id >= begin && place.token_id < end;
-}
-
-// Whether tokens from a token id on lie elsewhere than in sinks' slots and the residual window (or the list of slots).
-bool reaches_packed(const OracleLayer& layer, int64_t begin, int64_t end) {
-    int64_t count = std::distance(layer.original.lower_bound(begin), layer.original.lower_bound(end));
-    const auto is_among = [&](int64_t token_id) { return token_id >= begin && token_id < end; };
-    for (const ResidualPlace& place : layer.newest) count -= is_among(place.token_id) && !place.is_removed;
-    for (const int64_t token_id : layer.sinks) count -= token_id >= 0 && is_among(token_id);
-    return count > 0;
+    layer.appended.erase(layer.appended.lower_bound(begin), layer.appended.lower_bound(end));
+    layer.forget_time();
 }
 
 // Adds delta to the positions of a range; false where tokens or anchors would meet or leave what there is.
@@ -34,16 +24,15 @@ bool move_positions(OracleSequence& all, int64_t begin, int64_t until, int64_t d
     for (OracleLayer& layer : all.layers) {
         for (OracleToken& token : layer.tokens)
             if (moves(token.position)) token.token_id = token.position += delta;
-        std::set<int64_t> original;
-        for (const int64_t token_id : layer.original) original.insert(moves(token_id) ? token_id + delta : token_id);
-        if (original.size() != layer.original.size()) return false;
-        layer.original = original;
-        for (int64_t& token_id : layer.sinks) token_id += token_id >= 0 && moves(token_id) ? delta : 0;
-        for (ResidualPlace& place : layer.newest)
-            if (moves(place.token_id)) place.token_id = std::clamp<int64_t>(place.token_id + delta, 0, context);
+        std::map<int64_t, bool> appended;
+        for (const auto& [token_id, is_sink] : layer.appended)
+            appended.emplace(moves(token_id) ? token_id + delta : token_id, is_sink);
+        if (appended.size() != layer.appended.size()) return false;
+        layer.appended = appended;
+        layer.forget_time();
         if (moves(layer.next)) layer.next += delta;
         if (layer.next < 0 || layer.next > context) return false;
-        if (!original.empty() && (*original.begin() < 0 || *original.rbegin() >= layer.next)) return false;
+        if (!appended.empty() && (appended.begin()->first < 0 || appended.rbegin()->first >= layer.next)) return false;
     }
     std::set<int64_t> anchors;
     for (const int64_t each : all.anchors) anchors.insert(moves(each) ? each + delta : each);
@@ -67,11 +56,9 @@ CacheOracle::Refusal CacheOracle::refusal_of(const OracleSequence& sequence, con
         const Rules rules = rules_of(setup, layer_number, 0);
         int64_t least = rules.sink + std::max(rules.recent, rules.grace) +
                         static_cast<int64_t>(sequence.anchors.size()) + setup.coming();
-        if (setup.cells == 0) {
-            least += std::distance(layer.original.begin(), layer.original.lower_bound(setup.sink));
-            least -= std::count_if(layer.sinks.begin(), layer.sinks.end(),
-                                   [&](int64_t each) { return each >= 0 && each < setup.sink; });
-        }
+        if (setup.cells == 0)
+            least += std::count_if(layer.appended.begin(), layer.appended.lower_bound(setup.sink),
+                                   [](const auto& each) { return !each.second; });
         if (least > rules.budget) return Refusal::due;
         if (setup.residual > 0 && least + setup.keep() > rules.budget) refusal = Refusal::permitted;
     }
@@ -84,37 +71,6 @@ std::string CacheOracle::judge_call(const char* what, int32_t status, Refusal re
     if (status != WINNOW_ERROR_INVALID_ARGUMENT || refusal == Refusal::wrong) return failed(host_, what);
     ++refusals_;
     return "";
-}
-
-int64_t CacheOracle::packed_rows(const OracleLayer& layer) const {
-    int64_t most = 0;
-    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head)
-        most = std::max<int64_t>(most,
-                                 std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& token) {
-                                     return token.is_in_packed && token.heads[head].is_resident;
-                                 }));
-    return most;
-}
-
-// The packed segment's resident rows are moved together: how many there are is known then, and without a residual
-// window the slots that were free-listed for coming tokens are no longer the free ones.
-void CacheOracle::compact(OracleLayer& layer, int64_t reserved) const {
-    layer.most_in_packed = packed_rows(layer);
-    if (setup_.residual == 0) {
-        layer.free_listed = 0;
-        layer.newest.clear();
-    }
-    const bool is_only_store = setup_.sink + setup_.residual == 0; // one there always is
-    layer.has_packed = layer.most_in_packed > 0 || (layer.has_packed && is_only_store);
-    note_packed(layer, reserved);
-}
-
-// There is a packed segment as soon as more tokens have come, or memory is reserved for more, than sinks' slots and the
-// residual window hold after an eviction pass.
-void CacheOracle::note_packed(OracleLayer& layer, int64_t reserved) const {
-    const int64_t resident =
-        std::max(layer.most_in_packed + static_cast<int64_t>(layer.newest.size()), reserved - setup_.sink);
-    if (resident > (setup_.residual > 0 ? setup_.keep() : 0)) layer.has_packed = true;
 }
 
 std::string CacheOracle::set_importance(int64_t sequence, int64_t layer_number, std::mt19937_64& engine) {
@@ -199,12 +155,8 @@ std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
     if (host_.api().cache_truncate(host_.get(), sequence, length) != WINNOW_OK) return failed(host_, "cache_truncate");
     for (OracleLayer& layer : sequences_[static_cast<size_t>(sequence)].layers) {
         if (layer.next <= length) continue;
-        const bool is_moved = reaches_packed(layer, length, INT64_MAX);
-        // Places in the residual window are given back, as far as they still are in the residual window.
-        while (!layer.newest.empty() && layer.newest.back().token_id >= length) layer.newest.pop_back();
         layer.next = length;
         drop(layer, length, INT64_MAX);
-        if (is_moved) compact(layer, sequences_[static_cast<size_t>(sequence)].reserved);
     }
     if (length == 0) forget(sequence);
     return look();
@@ -214,11 +166,7 @@ std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
     if (host_.api().cache_remove(host_.get(), sequence, begin, end) != WINNOW_OK) return failed(host_, "cache_remove");
     OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
     const bool had_tokens = !is_empty(sequence);
-    for (OracleLayer& layer : all.layers) {
-        const bool is_moved = reaches_packed(layer, begin, end < 0 ? INT64_MAX : end);
-        drop(layer, begin, end < 0 ? INT64_MAX : end);
-        if (is_moved || setup_.residual == 0) compact(layer, all.reserved);
-    }
+    for (OracleLayer& layer : all.layers) drop(layer, begin, end < 0 ? INT64_MAX : end);
     std::erase_if(all.anchors, [&](int64_t each) { return each >= begin && (end < 0 || each < end); });
     if (is_empty(sequence) && (had_tokens || begin == 0)) all = empty_sequence();
     return look();
@@ -226,13 +174,14 @@ std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
 
 bool CacheOracle::is_empty(int64_t sequence) const {
     const std::vector<OracleLayer>& layers = sequences_[static_cast<size_t>(sequence)].layers;
-    return std::all_of(layers.begin(), layers.end(), [](const OracleLayer& each) { return each.original.empty(); });
+    return std::all_of(layers.begin(), layers.end(), [](const OracleLayer& each) { return each.appended.empty(); });
 }
 
 // A sequence that is taken back to its beginning is as new, but for its anchors and the memory reserved for it.
 void CacheOracle::forget(int64_t sequence) {
     OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
-    if (all.reserved == 0) all.layers = empty_sequence().layers;
+    all.layers = empty_sequence().layers;
+    all.is_used = false;
 }
 
 // What an edit of it would leave is of no interest: all of it is to be replaced.
@@ -259,7 +208,8 @@ void CacheOracle::forget_counts() {
 
 std::string CacheOracle::copy(int64_t from, int64_t to) {
     if (host_.api().cache_copy(host_.get(), from, to) != WINNOW_OK) return failed(host_, "cache_copy");
-    sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
+    OracleSequence& target = sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
+    for (OracleLayer& layer : target.layers) layer.forget_time();
     return look();
 }
 
@@ -275,9 +225,7 @@ std::string CacheOracle::shift(int64_t sequence, int64_t begin, int64_t end, int
 
 std::string CacheOracle::reserve(int64_t sequence, int64_t tokens) {
     if (host_.api().cache_reserve(host_.get(), sequence, tokens) != WINNOW_OK) return failed(host_, "cache_reserve");
-    OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
-    all.reserved = std::max(all.reserved, tokens);
-    for (OracleLayer& layer : all.layers) note_packed(layer, all.reserved);
+    sequences_[static_cast<size_t>(sequence)].is_reserved |= tokens > 0;
     return look();
 }
 
@@ -329,39 +277,46 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
                           (setup_.covers_all(layer) && !setup.covers_all(layer)));
     setup_ = setup;
     note_rules();
+    const uint64_t counted = host_.stats().eviction_passes; // as many as it takes
+    const bool has_pass = counted > std::exchange(passes_, counted);
     for (int64_t sequence = 0; sequence < setup.sequences; ++sequence)
         for (int64_t layer_number = 0; layer_number < setup.layers; ++layer_number) {
             OracleLayer& layer = at(sequence, layer_number);
-            const Rules& rules = rules_[static_cast<size_t>(layer_number)];
-            const bool had_packed = layer.has_packed,
-                       has_pass = is_less[static_cast<size_t>(layer_number)] && had_packed;
-            for (int64_t head = 0; head < setup.kv_heads; ++head) {
-                const std::vector<int32_t> positions = host_.positions(sequence, layer_number, head);
-                const std::set<int64_t> left(positions.begin(), positions.end());
-                if (static_cast<int64_t>(left.size()) > rules.budget)
-                    return "set_config leaves more tokens than the new budget";
-                for (OracleToken& token : layer.tokens) {
-                    HeadToken& own = token.heads[static_cast<size_t>(head)];
-                    if (!own.is_resident || left.contains(token.token_id)) continue;
-                    if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
-                        is_anchor(sequence, token.token_id))
-                        return "set_config evicted position " + std::to_string(token.position) + ", which is protected";
-                    if (!has_pass) return "set_config evicted tokens of a layer whose budget is no less";
-                    own.is_resident = false;
-                    ++evictions_;
-                }
-            }
-            if (has_pass) {
-                layer.output_sum.clear();
-                layer.outputs = 0;
-                layer.shortfall.clear(); // more were asked for than the budget demands
-            }
-            if (setup.residual == 0 || has_pass) compact(layer, sequences_[static_cast<size_t>(sequence)].reserved);
-            // A packed segment, once there, stays.
-            layer.has_packed = had_packed;
+            layer.forget_time();
+            const bool may_evict = has_pass && is_less[static_cast<size_t>(layer_number)];
+            if (const std::string wrong = drop_evicted(sequence, layer, may_evict); !wrong.empty()) return wrong;
         }
-    passes_ = host_.stats().eviction_passes; // as many as it takes
     return look();
+}
+
+std::string CacheOracle::drop_evicted(int64_t sequence, OracleLayer& layer, bool may_evict) {
+    const Rules& rules = rules_[static_cast<size_t>(layer.number)];
+    const std::vector<Holding> now = holdings_of(sequence, layer.number);
+    bool has_packed = false;
+    for (size_t head = 0; head < now.size(); ++head) {
+        if (static_cast<int64_t>(now[head].size()) > rules.budget)
+            return "set_config leaves more tokens than the new budget";
+        for (OracleToken& token : layer.tokens) {
+            HeadToken& own = token.heads[head];
+            if (!own.is_resident) continue;
+            has_packed = has_packed || own.segment > 0;
+            if (now[head].contains(token.token_id)) continue;
+            if (token.position < rules.sink || token.position >= layer.next - rules.recent ||
+                is_anchor(sequence, token.token_id))
+                return "set_config evicted position " + std::to_string(token.position) + ", which is protected";
+            if (!may_evict) return "set_config evicted tokens of a layer whose budget is no less";
+            own.is_resident = false;
+            ++evictions_;
+        }
+    }
+    if (!may_evict) return "";
+    layer.shortfall.clear(); // more may have been asked for than the budget demands
+    if (has_packed)
+        begin_outputs(layer);
+    else // whether this layer had a pass is not told
+        for (std::vector<double>& slack : layer.output_slack)
+            std::fill(slack.begin(), slack.end(), std::numeric_limits<double>::infinity());
+    return "";
 }
 
 std::string CacheOracle::look() {
@@ -372,23 +327,32 @@ std::string CacheOracle::look() {
     return look_at_stats();
 }
 
-std::string CacheOracle::look_at(int64_t sequence, int64_t layer) {
-    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-        std::vector<int64_t> want;
-        for (const OracleToken& token : at(sequence, layer).tokens)
-            if (token.heads[static_cast<size_t>(head)].is_resident) want.push_back(token.token_id);
-        std::sort(want.begin(), want.end());
-        const std::vector<int32_t> got = host_.positions(sequence, layer, head);
-        if (std::equal(got.begin(), got.end(), want.begin(), want.end())) continue;
-        std::ostringstream text;
-        text << "head " << head << " holds";
-        for (const int32_t each : got) text << " " << each;
-        text << "; expected";
-        for (const int64_t each : want) text << " " << each;
-        return text.str();
+std::string CacheOracle::look_at(int64_t sequence, int64_t layer_number) {
+    const OracleLayer& layer = at(sequence, layer_number);
+    std::string wrong = check_holdings(layer, holdings_of(sequence, layer_number));
+    for (size_t head = 0; wrong.empty() && head < static_cast<size_t>(setup_.kv_heads); ++head)
+        wrong = check_places(layer, head);
+    return wrong.empty() ? check_importance(sequence, layer_number) : wrong;
+}
+
+// The residual window has the newest tokens, and no more than its rows; the packed segments have no more than theirs.
+std::string CacheOracle::check_places(const OracleLayer& layer, size_t head) const {
+    const std::vector<int64_t> slots = setup_.packed_slots(layer.number);
+    std::vector<int64_t> rows(slots.size() + 1, 0); // of each segment, without sinks
+    for (const OracleToken& token : layer.tokens) {
+        if (token.is_sink || !token.heads[head].is_resident) continue;
+        const auto segment = static_cast<size_t>(token.heads[head].segment);
+        ++rows.at(segment);
+        if (segment > 0 && rows[0] > 0)
+            return "token " + std::to_string(token.token_id) + " is packed, and an older one is not";
     }
-    if (const std::string wrong = look_at_segments(sequence, layer); !wrong.empty()) return wrong;
-    return check_importance(sequence, layer);
+    const std::string where = "head " + std::to_string(head) + " has ";
+    if (rows[0] > setup_.residual) return where + std::to_string(rows[0]) + " rows in the residual window";
+    for (size_t at = 0; at < slots.size() && !setup_.covers_all(layer.number); ++at)
+        if (rows[at + 1] > slots[at])
+            return where + std::to_string(rows[at + 1]) + " rows in packed segment " + std::to_string(at + 1) + " of " +
+                   std::to_string(slots[at]);
+    return "";
 }
 
 std::string CacheOracle::look_at_stats() {
@@ -397,11 +361,9 @@ std::string CacheOracle::look_at_stats() {
     bool is_shortfall_known = true;
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence) {
         const uint64_t live_before = live;
-        bool has_memory = false;
         for (int64_t layer_number = 0; layer_number < setup_.layers; ++layer_number) {
             const OracleLayer& layer = at(sequence, layer_number);
-            has_memory = has_memory || layer.has_memory || layer.next_id > 0; // tokens, or had some and keeps it
-            original += layer.original.size();
+            original += layer.appended.size();
             is_shortfall_known = is_shortfall_known && !layer.shortfall.empty();
             for (const int64_t each : layer.shortfall) shortfall += static_cast<uint64_t>(each);
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
@@ -417,7 +379,8 @@ std::string CacheOracle::look_at_stats() {
         if (!setup_.recalls && host_.stats_of(sequence).resident_slots != live - live_before)
             return "cache_sequence_stats counts other resident slots than sequence " + std::to_string(sequence) +
                    " has";
-        used += has_memory || sequences_[static_cast<size_t>(sequence)].reserved > 0;
+        const OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
+        used += all.is_used || all.is_reserved;
     }
     std::ostringstream wrong;
     const auto expect = [&](const char* name, uint64_t got, uint64_t want) {

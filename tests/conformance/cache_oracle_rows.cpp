@@ -1,6 +1,8 @@
 // Rows by token, against those that the oracle keeps.
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <utility>
 
 #include "cache_oracle.hpp"
 #include "cache_rows.hpp"
@@ -33,6 +35,15 @@ std::string compare(const TestTensor& rows, int64_t head, int64_t at, const std:
 }
 
 } // namespace
+
+TokenRows CacheOracle::read_rows(const OracleLayer& layer, int64_t sequence) {
+    std::vector<int64_t> token_ids;
+    for (const OracleToken& token : layer.tokens) token_ids.push_back(token.token_id);
+    TokenRows now = make_token_rows(setup_, layer.number, sequence, token_ids, WINNOW_TYPE_F32);
+    if (run(host_, host_.api().cache_read, now) != WINNOW_OK)
+        throw std::runtime_error("cache_read: " + host_.message());
+    return now;
+}
 
 std::string CacheOracle::read(int64_t sequence, int64_t layer_number, uint32_t type) {
     const OracleLayer& layer = at(sequence, layer_number);
@@ -80,19 +91,19 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
                 HeadToken& own = token.heads[head];
                 const RowPair row{row_of(rows.k, static_cast<int64_t>(head), static_cast<int64_t>(i)),
                                   row_of(rows.v, static_cast<int64_t>(head), static_cast<int64_t>(i)),
-                                  layer.has_means ? &layer.k_mean[head] : nullptr,
-                                  layer.has_means ? &layer.v_mean[head] : nullptr};
+                                  layer.has_means ? &layer.means.k[head] : nullptr,
+                                  layer.has_means ? &layer.means.v[head] : nullptr};
                 if (!own.is_resident || std::isnan(row.k[0])) continue;
                 const CacheSetup& its = of_heads[head];
-                own.row = token.is_in_packed ? as_packed(host_.session(), its.of_segment(own.segment), {row})[0]
-                                             : as_dense(its, row);
+                own.row = own.segment > 0 ? as_packed(host_.session(), its.of_segment(own.segment), {row})[0]
+                                          : as_dense(its, row);
             }
         }
     return read(sequence, layer_number, WINNOW_TYPE_F32);
 }
 
-// A restore appends by chunks, too. Which older tokens are evicted where a head has too few slots, and when, is not
-// told: none is where there are slots for all, and never a protected token or one that has just come.
+// Which older tokens are evicted where a head has too few slots, and when, is not told: none is where there are slots
+// for all, and never a protected token or one that has just come.
 std::string CacheOracle::restore(TokenRows& rows) {
     OracleLayer& layer = at(rows.sequence, rows.layer);
     const int64_t count = rows.k.shape()[2];
@@ -100,57 +111,55 @@ std::string CacheOracle::restore(TokenRows& rows) {
     for (int64_t t = 0; t < count; ++t)
         token_ids.push_back(rows.tokens ? static_cast<int64_t>(rows.tokens.get({0, 0, 0, t})) : layer.next + t);
     if (rows.tokens) reuse_cells(layer, token_ids);
-    for (OracleToken& token : layer.tokens)
-        for (HeadToken& own : token.heads) own.dense.reset();
     if (run(host_, host_.api().cache_restore, rows) != WINNOW_OK) return "cache_restore: " + host_.message();
+    sequences_[static_cast<size_t>(rows.sequence)].is_used = true;
+    const uint64_t counted = host_.stats().eviction_passes;
+    const bool has_pass = counted > std::exchange(passes_, counted);
+    const int64_t first_id = layer.next_id;
+    append(layer, token_ids, rows.k, rows.v);
     bool has_room = true;
-    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head) {
         int64_t resident = 0;
-        for (const OracleToken& token : layer.tokens)
-            resident +=
-                (token.is_in_packed || token.is_in_residual) && token.heads[static_cast<size_t>(head)].is_resident;
-        for (int64_t t = 0; t < count; ++t) resident += !std::isnan(rows.k.get({0, head, t, 0}));
-        has_room = has_room && resident <= most_packed(rows.layer);
-    }
-    for (int64_t first = 0; first < count; first += setup_.chunk()) {
-        const auto from = token_ids.begin() + first, to = from + std::min(setup_.chunk(), count - first);
-        int64_t entering = 0;
-        for (int64_t t = 0; t < to - from; ++t) entering += layer.next + t >= setup_.sink;
-        const int64_t leave =
-            setup_.residual > 0 ? static_cast<int64_t>(layer.newest.size()) + entering - setup_.residual : 0;
-        if (leave > 0 || (setup_.residual == 0 && entering > 0)) {
-            if (setup_.center && !layer.has_means) set_means(layer);
-            leave_residual(layer, rows.sequence, rows.layer, leave);
-            layer.output_sum.clear();
-            layer.outputs = 0;
-            layer.shortfall.clear(); // another demand than a budget's
+        for (OracleToken& token : layer.tokens) {
+            token.heads[head].dense.reset();
+            resident += token.heads[head].is_resident && (!token.is_sink || token.id >= first_id);
         }
-        append(layer, {from, to}, rows.k, rows.v, first);
-        note_packed(layer, 0);
+        has_room = has_room && resident <= packed_capacity(rows.layer);
     }
-    passes_ = host_.stats().eviction_passes;
-    const std::string wrong = drop_evicted(rows, layer, has_room, (count - 1) % setup_.chunk() + 1);
+    const std::vector<Holding> now = holdings_of(rows.sequence, rows.layer);
+    if (setup_.center && !layer.has_means && has_pass) { // no row was packed yet
+        const auto others = std::count_if(layer.tokens.begin(), layer.tokens.end(),
+                                          [&](const OracleToken& each) { return !each.is_sink && each.id < first_id; });
+        const int64_t room = setup_.sink + setup_.residual - others; // for as many as there may have been at the pass
+        for (int64_t end = first_id; end <= std::min(first_id + room, layer.next_id); ++end)
+            layer.possible_means.push_back(means_of(layer, end));
+    }
+    std::string wrong = drop_displaced(rows, layer, now, has_room);
+    if (wrong.empty() && has_pass) wrong = check_leaving(layer, now, setup_.residual, setup_.residual);
     if (!wrong.empty()) return "after cache_restore, " + wrong;
-    if (!setup_.lower.empty())
-        if (const std::string unlike = find_restored(rows, layer); !unlike.empty())
-            return "after cache_restore, " + unlike;
-    std::erase_if(layer.tokens, [](const OracleToken& token) {
-        return std::none_of(token.heads.begin(), token.heads.end(),
-                            [](const HeadToken& own) { return own.is_resident; });
-    });
-    compact(layer, sequences_[static_cast<size_t>(rows.sequence)].reserved);
+    settle_means(layer, rows.sequence, now);
+    if (has_pass) {
+        pack_leaving(layer, rows.sequence, now);
+        begin_outputs(layer);
+        layer.shortfall.clear(); // another demand than a budget's
+    }
+    if (!setup_.lower.empty()) wrong = find_restored(rows, layer, now);
+    if (wrong.empty()) wrong = check_holdings(layer, now);
+    if (!wrong.empty()) return "after cache_restore, " + wrong;
+    layer.forget_time();
+    forget_gone(layer);
     return read(rows.sequence, rows.layer, WINNOW_TYPE_F32);
 }
 
-// Drops the tokens that the cache has evicted, or says which it may not have. The `last` tokens came in the last chunk.
-std::string CacheOracle::drop_evicted(const TokenRows& rows, OracleLayer& layer, bool has_room, int64_t last) {
+// Drops the tokens that the cache has evicted, or says which it may not have.
+std::string CacheOracle::drop_displaced(const TokenRows& rows, OracleLayer& layer, const std::vector<Holding>& now,
+                                        bool has_room) {
     const Rules& rules = rules_[static_cast<size_t>(rows.layer)];
-    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-        const std::vector<int32_t> positions = host_.positions(rows.sequence, rows.layer, head);
-        const std::set<int64_t> left(positions.begin(), positions.end());
+    const int64_t count = rows.k.shape()[2], last = (count - 1) % setup_.chunk() + 1; // which came together
+    for (size_t head = 0; head < now.size(); ++head)
         for (OracleToken& token : layer.tokens) {
-            HeadToken& own = token.heads[static_cast<size_t>(head)];
-            if (!own.is_resident || left.contains(token.token_id)) continue;
+            HeadToken& own = token.heads[head];
+            if (!own.is_resident || now[head].contains(token.token_id)) continue;
             const std::string which =
                 "head " + std::to_string(head) + " has not got position " + std::to_string(token.position);
             if (has_room) return which + ", though there is room for all";
@@ -161,7 +170,6 @@ std::string CacheOracle::drop_evicted(const TokenRows& rows, OracleLayer& layer,
             own.is_resident = false;
             ++evictions_;
         }
-    }
     return "";
 }
 

@@ -38,8 +38,8 @@ StoredRow shifted(StoredRow row, float sign) {
 StoredRow requantized(Session& session, const CacheSetup& setup, const OracleLayer& layer, size_t head,
                       const StoredRow& row, int64_t segment) {
     const CacheSetup its = setup.of_segment(segment);
-    const RowPair pair{row.k, row.v, layer.has_means ? &layer.k_mean[head] : nullptr,
-                       layer.has_means ? &layer.v_mean[head] : nullptr};
+    const RowPair pair{row.k, row.v, layer.has_means ? &layer.means.k[head] : nullptr,
+                       layer.has_means ? &layer.means.v[head] : nullptr};
     const auto stored_as = [&](const StoredRow& given) {
         if (!given.k_less_mean.empty() && layer.has_means) return as_requantized(session, its, given, pair);
         return as_packed(session, its, {RowPair{given.k, given.v, pair.k_mean, pair.v_mean}})[0];
@@ -72,20 +72,12 @@ StoredRow requantized(Session& session, const CacheSetup& setup, const OracleLay
 
 } // namespace
 
-std::map<int64_t, int64_t> CacheOracle::segments_of(int64_t sequence, int64_t layer_number, int64_t head) const {
-    const std::vector<int32_t> positions = host_.positions(sequence, layer_number, head),
-                               segments = host_.segments(sequence, layer_number, head);
-    std::map<int64_t, int64_t> told;
-    for (size_t at = 0; at < std::min(positions.size(), segments.size()); ++at) told[positions[at]] = segments[at];
-    return told;
-}
-
 // As many rows go down from a segment as slots are lacking there. Where the segments below have not all of their slots
 // yet, none are.
-std::string CacheOracle::check_moves(const Step& step, OracleLayer& layer, int64_t head, int64_t leave) {
+std::string CacheOracle::check_moves(const Step& step, OracleLayer& layer, int64_t head,
+                                     const std::vector<Holding>& now) {
     if (setup_.lower.empty()) return "";
-    const std::map<int64_t, int64_t> told = segments_of(step.sequence, step.layer, head);
-    const EvictionPass pass = pass_of(layer, step.layer, head);
+    const EvictionPass pass = pass_of(layer, head);
     const std::vector<int64_t> slots = setup_.packed_slots(step.layer);
     std::vector<int64_t> live(slots.size(), 0);
     int64_t needed = setup_.residual > 0 ? 0 : pass.incoming; // slots that are free-listed
@@ -94,14 +86,13 @@ std::string CacheOracle::check_moves(const Step& step, OracleLayer& layer, int64
         const HeadToken& own = token.heads[static_cast<size_t>(head)];
         if (!own.is_resident) continue;
         if (own.segment > 0) ++live[static_cast<size_t>(own.segment) - 1];
-        needed += leaves(layer, token, leave);
+        needed += leaves(token, static_cast<size_t>(head), now);
     }
     std::vector<int64_t> counts;
     for (size_t at = 0; at + 1 < slots.size(); ++at)
         counts.push_back(needed = std::max<int64_t>(needed - (slots[at] - live[at]), 0));
     for (size_t at = counts.size(); at > 0; --at) {
-        const std::string wrong =
-            check_moves_of(step, layer, head, static_cast<int64_t>(at), counts[at - 1], leave, told);
+        const std::string wrong = check_moves_of(step, layer, head, static_cast<int64_t>(at), counts[at - 1], now);
         if (!wrong.empty()) return "from packed segment " + std::to_string(at) + ": " + wrong;
     }
     return "";
@@ -109,14 +100,16 @@ std::string CacheOracle::check_moves(const Step& step, OracleLayer& layer, int64
 
 // `count` rows of packed segment `from`, or of those that leave the residual window for it, go down.
 std::string CacheOracle::check_moves_of(const Step& step, OracleLayer& layer, int64_t head, int64_t from, int64_t count,
-                                        int64_t leave, const std::map<int64_t, int64_t>& told) {
+                                        const std::vector<Holding>& now) {
+    const auto number = static_cast<size_t>(head);
+    const Holding& told = now[number];
     std::vector<Candidate> candidates;
     std::vector<HeadToken*> owners;
     std::set<int64_t> moved;
     for (OracleToken& token : layer.tokens) {
         HeadToken& own = token.heads[static_cast<size_t>(head)];
         if (!own.is_resident) continue;
-        if (own.segment != from && !(from == 1 && leaves(layer, token, leave))) continue;
+        if (own.segment != from && !(from == 1 && leaves(token, number, now))) continue;
         candidates.push_back(candidate_of(step, layer, token, head));
         const auto at = told.find(token.token_id);
         if (at == told.end()) return "token " + std::to_string(token.token_id) + " has no segment";
@@ -129,30 +122,27 @@ std::string CacheOracle::check_moves_of(const Step& step, OracleLayer& layer, in
     }
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
     std::string wrong =
-        check_moved(rules, pass_of(layer, step.layer, head), candidates, moved, count, from == 1 && rules.moves_by_age);
+        check_moved(rules, pass_of(layer, head), candidates, moved, count, from == 1 && rules.moves_by_age);
     for (HeadToken* own : owners) {
         own->segment = from + 1;
-        own->row = requantized(host_.session(), setup_, layer, static_cast<size_t>(head), own->row, from + 1);
+        own->row = requantized(host_.session(), setup_, layer, number, own->row, from + 1);
     }
     return wrong;
 }
 
 // After a restore: by which segments a row came to where it is now is not told, but it came by some.
-std::string CacheOracle::find_restored(const TokenRows& rows, OracleLayer& layer) {
-    std::erase_if(layer.tokens, [](const OracleToken& token) { return token.token_id < 0; }); // its cell was used again
-    const TokenRows now = read_rows(layer, rows.sequence, rows.layer);
-    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-        const std::map<int64_t, int64_t> told = segments_of(rows.sequence, rows.layer, head);
+std::string CacheOracle::find_restored(const TokenRows& rows, OracleLayer& layer, const std::vector<Holding>& now) {
+    const TokenRows read = read_rows(layer, rows.sequence);
+    for (size_t head = 0; head < now.size(); ++head) {
         for (size_t at = 0; at < layer.tokens.size(); ++at) {
             OracleToken& token = layer.tokens[at];
-            HeadToken& own = token.heads[static_cast<size_t>(head)];
-            if (!own.is_resident || !token.is_in_packed) continue;
-            const auto found = told.find(token.token_id);
-            if (found == told.end() || found->second < own.segment)
+            HeadToken& own = token.heads[head];
+            if (!own.is_resident || own.segment == 0) continue;
+            const auto found = now[head].find(token.token_id);
+            if (found == now[head].end() || found->second < own.segment)
                 return "token " + std::to_string(token.token_id) + " came up";
             const auto lower = [&](StoredRow row, int64_t from) { // through each segment up to where it is
-                while (from < found->second)
-                    row = requantized(host_.session(), setup_, layer, static_cast<size_t>(head), row, ++from);
+                while (from < found->second) row = requantized(host_.session(), setup_, layer, head, row, ++from);
                 return row;
             };
             std::vector<StoredRow> ways{lower(own.row, own.segment)};
@@ -161,25 +151,8 @@ std::string CacheOracle::find_restored(const TokenRows& rows, OracleLayer& layer
             own.dense.reset();
             own.segment = found->second;
             own.row = *std::min_element(ways.begin(), ways.end(), [&](const StoredRow& a, const StoredRow& b) {
-                const auto head_number = static_cast<size_t>(head);
-                return distance_of(now, head_number, at, a) < distance_of(now, head_number, at, b);
+                return distance_of(read, head, at, a) < distance_of(read, head, at, b);
             });
-        }
-    }
-    return "";
-}
-
-std::string CacheOracle::look_at_segments(int64_t sequence, int64_t layer_number) const {
-    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-        const std::map<int64_t, int64_t> told = segments_of(sequence, layer_number, head);
-        for (const OracleToken& token : at(sequence, layer_number).tokens) {
-            const HeadToken& own = token.heads[static_cast<size_t>(head)];
-            if (!own.is_resident) continue;
-            const auto found = told.find(token.token_id);
-            if (found != told.end() && found->second == own.segment) continue;
-            return "head " + std::to_string(head) + " has token " + std::to_string(token.token_id) + " in segment " +
-                   (found == told.end() ? "none" : std::to_string(found->second)) + ", expected " +
-                   std::to_string(own.segment);
         }
     }
     return "";

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <functional>
 #include <optional>
-#include <stdexcept>
 
 #include "cache_oracle.hpp"
 #include "formats.hpp"
@@ -12,10 +11,10 @@ namespace winnow::conformance {
 namespace {
 
 // What the threshold of a backend may differ by, relative: it is computed in single precision.
-constexpr double off = 2e-6;
+constexpr double threshold_off = 2e-6;
 
 // One side of a head's rows that are not packed.
-struct Side {
+struct ZeroedSide {
     std::vector<std::vector<float>*> rows, slacks;
     std::vector<size_t> owners; // numbers of their tokens
 };
@@ -28,7 +27,7 @@ struct Doubtful {
 
 float slack_of(const std::vector<float>& slack, size_t element) { return slack.empty() ? 0 : slack[element]; }
 
-std::vector<Doubtful> zero_side(const Side& side, double scale) {
+std::vector<Doubtful> zero_side(const ZeroedSide& side, double scale) {
     double count = 0, sum = 0, squares = 0, slack = 0;
     for (size_t at = 0; at < side.rows.size(); ++at)
         for (size_t d = 0; d < side.rows[at]->size(); ++d) {
@@ -40,7 +39,7 @@ std::vector<Doubtful> zero_side(const Side& side, double scale) {
         }
     if (count == 0) return {};
     const double mu = sum / count, sigma = std::sqrt(std::max(squares / count - mu * mu, 0.0));
-    const double threshold = scale * std::max(sigma / 2, mu), doubt = off * threshold + scale * slack / count;
+    const double threshold = scale * std::max(sigma / 2, mu), doubt = threshold_off * threshold + scale * slack / count;
     std::vector<Doubtful> doubtful;
     for (size_t at = 0; at < side.rows.size(); ++at)
         for (size_t d = 0; d < side.rows[at]->size(); ++d) {
@@ -59,9 +58,9 @@ std::vector<Doubtful> zero_side(const Side& side, double scale) {
     return doubtful;
 }
 
-Side side_of(std::vector<OracleToken>& tokens, size_t head, bool is_key, int64_t sink,
-             const std::function<bool(const HeadToken&)>& is_dense) {
-    Side side;
+ZeroedSide side_of(std::vector<OracleToken>& tokens, size_t head, bool is_key, int64_t sink,
+                   const std::function<bool(const HeadToken&)>& is_dense) {
+    ZeroedSide side;
     for (size_t at = 0; at < tokens.size(); ++at) {
         HeadToken& own = tokens[at].heads[head];
         if (!own.is_resident || tokens[at].position < sink || !is_dense(own)) continue;
@@ -83,19 +82,10 @@ bool CacheOracle::has_zeroing(int64_t layer_number, int64_t before, int64_t afte
     return false;
 }
 
-TokenRows CacheOracle::read_rows(const OracleLayer& layer, int64_t sequence, int64_t layer_number) {
-    std::vector<int64_t> token_ids;
-    for (const OracleToken& token : layer.tokens) token_ids.push_back(token.token_id);
-    TokenRows now = make_token_rows(setup_, layer_number, sequence, token_ids, WINNOW_TYPE_F32);
-    if (run(host_, host_.api().cache_read, now) != WINNOW_OK)
-        throw std::runtime_error("cache_read: " + host_.message());
-    return now;
-}
-
 // Of an element that may be zero or not it is read which it is; where it was packed or zeroed since, it stays in doubt.
-void CacheOracle::zero(const Step& step, OracleLayer& layer, bool is_before_packing, int64_t leave) {
-    std::erase_if(layer.tokens, [](const OracleToken& token) { return token.token_id < 0; }); // its cell was used again
-    const bool is_last = !is_before_packing || !has_zeroing(step.layer, layer.next, layer.next + step.tokens);
+// before_packing: what the heads hold after the eviction pass; NULL where none follows.
+void CacheOracle::zero(const Step& step, OracleLayer& layer, const std::vector<Holding>* before_packing) {
+    const bool is_last = before_packing == nullptr || !has_zeroing(step.layer, layer.next, layer.next + step.tokens);
     std::optional<TokenRows> now;
     for (const bool is_key : {true, false}) {
         const double scale = is_key ? setup_.zeroing->k : setup_.zeroing->v;
@@ -108,30 +98,31 @@ void CacheOracle::zero(const Step& step, OracleLayer& layer, bool is_before_pack
             bool is_packed_anywhere = false;
             for (int64_t segment = 1; segment <= 1 + static_cast<int64_t>(setup_.lower.size()); ++segment)
                 is_packed_anywhere = is_packed_anywhere || is_packed(type_of(head, segment));
-            if (is_before_packing && !is_packed_anywhere) continue;
-            const Side side = side_of(layer.tokens, head, is_key, setup_.zeroing->sink,
-                                      [&](const HeadToken& own) { return !is_packed(type_of(head, own.segment)); });
+            if (before_packing != nullptr && !is_packed_anywhere) continue;
+            const ZeroedSide side =
+                side_of(layer.tokens, head, is_key, setup_.zeroing->sink,
+                        [&](const HeadToken& own) { return !is_packed(type_of(head, own.segment)); });
             for (const Doubtful& each : zero_side(side, scale)) {
                 const OracleToken& token = layer.tokens[each.owner];
-                if (!now) now = read_rows(layer, step.sequence, step.layer);
+                if (!now) now = read_rows(layer, step.sequence);
                 const double got = (is_key ? now->k : now->v)
                                        .get({0, static_cast<int64_t>(head), static_cast<int64_t>(each.owner),
                                              static_cast<int64_t>(each.element)});
                 HeadToken& own = layer.tokens[each.owner].heads[head];
                 std::vector<float>& slack = is_key ? own.row.k_slack : own.row.v_slack;
                 slack.resize((is_key ? own.row.k : own.row.v).size(), 0);
-                const bool is_told =
-                    is_last && !leaves(layer, token, leave) && (got == 0 || got == static_cast<double>(*each.value));
+                const bool leaves_now = before_packing != nullptr && leaves(token, head, *before_packing);
+                const bool is_told = is_last && !leaves_now && (got == 0 || got == static_cast<double>(*each.value));
                 slack[each.element] = is_told ? 0 : std::max(slack[each.element], std::fabs(*each.value));
-                if (is_told || !is_before_packing) *each.value = static_cast<float>(got);
-                if (!is_before_packing) slack[each.element] = 0;
+                if (is_told || before_packing == nullptr) *each.value = static_cast<float>(got);
+                if (before_packing == nullptr) slack[each.element] = 0;
             }
         }
     }
 }
 
-void CacheOracle::zero_before_packing(const Step& step, OracleLayer& layer, int64_t leave) {
-    if (setup_.zeroing && layer.next >= setup_.zeroing->after) zero(step, layer, true, leave);
+void CacheOracle::zero_before_packing(const Step& step, OracleLayer& layer, const std::vector<Holding>& now) {
+    if (setup_.zeroing && layer.next >= setup_.zeroing->after) zero(step, layer, &now);
 }
 
 } // namespace winnow::conformance
