@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <string>
 #include <vector>
 
 #include "device/slots.hpp"
@@ -16,12 +15,10 @@ public:
     FakeDevice();
 
     // What was launched since the test last cleared it.
-    std::vector<SlotAppend> appends;
     std::vector<SlotAttention> attentions;
-    std::vector<SlotAccumulate> accumulations;
     std::vector<SlotEvict> eviction_passes;
     std::vector<SlotZero> zeroings;
-    std::vector<std::string> log; // their names in order
+    uint64_t launches = 0; // of any kind
     // What the last attention found live: for each KV head the token ids, and of each the first element of V.
     std::vector<std::map<int32_t, float>> seen;
 

@@ -77,7 +77,7 @@ std::vector<uint64_t> work_of_calls(int64_t layers) {
         device.clear();
         device.sizes_asked = 0;
         call();
-        work.push_back(device.sizes_asked + device.log.size() + 10); // a little is done once
+        work.push_back(device.sizes_asked + device.launches + 10); // a little is done once
     };
     const auto fill = [&](int64_t tokens) {
         for (int64_t layer = 0; layer < layers; ++layer) append(cache, layer, tokens);

@@ -1,8 +1,10 @@
-// Which operations a step is made of: chunks, places, eviction passes and which queries count.
+// What steps leave: which tokens are resident and where, how many eviction passes it took, and which queries count.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "cache/plan/budget.hpp"
 #include "cache/cache.hpp"
@@ -30,48 +32,43 @@ struct Fixture {
         cache.step(args);
     }
 
+    uint64_t passes() {
+        winnow_cache_stats stats{};
+        cache.stats(stats);
+        return stats.eviction_passes;
+    }
+
     FakeDevice device;
     Shape shape;
     Cache cache;
 };
 
-std::string joined(const std::vector<std::string>& log) {
-    std::string text;
-    for (const std::string& each : log) text += (text.empty() ? "" : " ") + each;
-    return text;
+// The token ids of a head that lie in a segment.
+std::vector<int32_t> in_segment(Cache& cache, int64_t head, int32_t segment) {
+    const std::vector<int32_t> all = cache.positions(0, 0, head), segments = cache.segments(0, 0, head);
+    std::vector<int32_t> found;
+    for (size_t i = 0; i < all.size(); ++i)
+        if (segments.at(i) == segment) found.push_back(all[i]);
+    return found;
 }
 
-// Where appends put their tokens: "first..last@slot" for each.
-std::string places(const FakeDevice& device) {
-    std::string text;
-    for (const SlotAppend& append : device.appends) {
-        if (!text.empty()) text += ' ';
-        text += std::to_string(append.token_id) + "+" + std::to_string(append.k.shape[2]) + "@" +
-                std::to_string(append.first + append.offset) + "/" + std::to_string(append.count);
-    }
-    return text;
+std::vector<int32_t> range(int32_t begin, int32_t end) {
+    std::vector<int32_t> all;
+    for (; begin < end; ++begin) all.push_back(begin);
+    return all;
 }
 
 TEST(cache_schedule, a_prompt_is_taken_in_chunks) {
     Fixture f("h2o:k=f32,v=f32,budget=200"); // residual window 48, cadence 25
     f.step(0, 60);
-    EXPECT_EQ(joined(f.device.log), "append append attention accumulate append attention accumulate evict append "
-                                    "attention accumulate");
-    EXPECT_EQ(places(f.device), "0+4@0/4 4+21@4/48 25+25@25/48 50+10@50/48");
-    ASSERT_EQ(f.device.attentions.size(), 3u);
-    EXPECT_EQ(f.device.attentions[0].sdpa.q_offset, 0);
-    EXPECT_EQ(f.device.attentions[1].sdpa.q_offset, 25);
-    EXPECT_EQ(f.device.attentions[2].sdpa.q_offset, 50);
-    EXPECT_TRUE(f.device.attentions[0].sdpa.is_causal);
-    EXPECT_EQ(f.device.attentions[2].sdpa.q_len(), 10);
-    ASSERT_EQ(f.device.eviction_passes.size(), 1u); // 46 residual rows, of which 23 stay
-    EXPECT_EQ(f.device.eviction_passes[0].leaving_offset, 0);
-    EXPECT_EQ(f.device.eviction_passes[0].leaving_count, 46 - (48 - 25));
-    EXPECT_EQ(f.device.eviction_passes[0].seen, 50);
-    EXPECT_EQ(f.device.eviction_passes[0].incoming, 25);
-    EXPECT_EQ(f.device.eviction_passes[0].residual_first, 4);
-    EXPECT_EQ(f.device.eviction_passes[0].residual_count, 48);
-    EXPECT_EQ(f.device.eviction_passes[0].outputs, 0); // its ranking needs none
+    EXPECT_EQ(f.cache.positions(0, 0, 1), range(0, 60)) << "the budget has room for all";
+    EXPECT_EQ(f.passes(), 1u) << "before the third chunk, which does not fit into the residual window";
+    // Of the 46 rows that are in the window then 23 stay; 10 come.
+    EXPECT_EQ(in_segment(f.cache, 1, 1), range(4, 27));
+    Fixture parts("h2o:k=f32,v=f32,budget=200");
+    for (const int64_t tokens : {25, 25, 10}) parts.step(0, tokens);
+    for (int64_t head = 0; head < 2; ++head) EXPECT_EQ(in_segment(parts.cache, head, 1), in_segment(f.cache, head, 1));
+    EXPECT_EQ(parts.passes(), 1u);
 }
 
 // A prompt of 40 tokens in a cache with this many query heads whose memory is there for 2000 tokens.
@@ -91,16 +88,6 @@ struct Wide {
         cache.stats(stats);
     }
 
-    // "offset+queries/counted" of each attention whose queries count.
-    std::string parts() const {
-        std::string text;
-        for (size_t i = 0; i < device.accumulations.size(); ++i)
-            text += (text.empty() ? "" : " ") + std::to_string(device.attentions[i].sdpa.q_offset) + "+" +
-                    std::to_string(device.attentions[i].sdpa.q_len()) + "/" +
-                    std::to_string(device.accumulations[i].counted_queries);
-        return text;
-    }
-
     FakeDevice device;
     CacheRequest request;
     Cache cache;
@@ -110,21 +97,12 @@ struct Wide {
 TEST(cache_schedule, queries_whose_scores_find_no_room_attend_in_parts) {
     const uint64_t most = 4 << 20; // bytes of scores: of 1000 slots
     Wide few(32);                  // 4.1 million
-    EXPECT_EQ(few.parts(), "0+32/32 32+8/2");
     EXPECT_EQ(few.stats.scratch_bytes, 4 * 32 * 32 * 1000 + 8 * 32 * 32u);
-    Wide more(40); // 16 at a time; the rest of 8 is not divided
-    EXPECT_EQ(joined(more.device.log), "append append attention accumulate attention accumulate append attention "
-                                       "accumulate");
-    EXPECT_EQ(more.parts(), "0+16/16 16+16/16 32+8/2");
+    Wide more(40); // half of a chunk's queries at a time
     EXPECT_EQ(more.stats.scratch_bytes, most + 8 * 40 * 32);
-    Wide many(400); // 2 at a time, so that the last attention whose queries count ends where the drafts begin
-    EXPECT_EQ(many.device.attentions.size(), 20u);
-    EXPECT_EQ(many.device.accumulations.size(), 17u);
-    EXPECT_EQ(many.device.attentions.back().sdpa.q_offset, 38);
+    Wide many(400); // two of them
     EXPECT_EQ(many.stats.scratch_bytes, most + 8 * 400 * 32);
-    Wide most_heads(1200); // those of one query are more: a step of one token each
-    EXPECT_EQ(most_heads.device.attentions.size(), 40u);
-    EXPECT_EQ(most_heads.device.accumulations.size(), 34u);
+    Wide most_heads(1200); // those of one query are more
     EXPECT_GE(most_heads.stats.scratch_bytes, 4 * 1200 * 1000 + 8 * 1200 * 32u);
     for (const Wide* each : {&few, &more, &many, &most_heads}) {
         EXPECT_EQ(each->stats.bytes + each->stats.scratch_bytes, each->device.in_use);
@@ -132,44 +110,49 @@ TEST(cache_schedule, queries_whose_scores_find_no_room_attend_in_parts) {
     }
 }
 
+// So that no step takes the time of several passes.
 TEST(cache_schedule, layers_take_turns_in_decoding) {
     Fixture f("window:k=f32,v=f32,budget=200,cadence=16", 4);
     std::vector<std::vector<int64_t>> passes(4);
+    int64_t last = -1;
     for (int64_t token = 0; token < 120; ++token)
         for (int64_t layer = 0; layer < 4; ++layer) {
+            const uint64_t before = f.passes();
             f.step(layer, 1);
-            for (const SlotEvict& pass : f.device.eviction_passes) {
-                passes[static_cast<size_t>(layer)].push_back(token);
-                EXPECT_GT(pass.leaving_count, 0);
+            if (f.passes() == before) continue;
+            EXPECT_EQ(f.passes(), before + 1);
+            EXPECT_NE(std::exchange(last, token), token) << "two layers have one in the same step";
+            std::vector<int64_t>& its = passes[static_cast<size_t>(layer)];
+            if (!its.empty()) {
+                EXPECT_EQ(token - its.back(), 16) << "layer " << layer;
             }
+            its.push_back(token);
         }
-    // The residual window keeps 32 of 48; turns come at layer * 16 / 4 of each 16.
-    EXPECT_EQ(passes[0], (std::vector<int64_t>{48, 64, 80, 96, 112}));
-    EXPECT_EQ(passes[1], (std::vector<int64_t>{52, 68, 84, 100, 116}));
-    EXPECT_EQ(passes[2], (std::vector<int64_t>{40, 56, 72, 88, 104}));
-    EXPECT_EQ(passes[3], (std::vector<int64_t>{44, 60, 76, 92, 108}));
+    for (const std::vector<int64_t>& each : passes) {
+        EXPECT_GT(each.front(), 4 + 32) << "no row has to leave the residual window";
+        EXPECT_LE(each.front(), 4 + 48) << "beside the sinks there are more rows than it has";
+        EXPECT_EQ(each.size(), 5u);
+    }
 }
 
 TEST(cache_schedule, without_a_residual_tokens_go_into_listed_slots) {
     Fixture f("h2o:k=f32,v=f32,budget=100,residual=0,cadence=8");
     f.step(0, 20);
     // 8 tokens, 4 of them sinks; 8, for which the 4 slots left do not suffice; 4, for which none is left.
-    EXPECT_EQ(joined(f.device.log), "evict append append attention accumulate evict append attention accumulate "
-                                    "evict append attention accumulate");
-    EXPECT_EQ(f.device.eviction_passes[0].incoming, 8);
-    EXPECT_EQ(f.device.eviction_passes[0].leaving_count, 0);
+    EXPECT_EQ(f.passes(), 3u);
     f.step(0, 4);
-    EXPECT_TRUE(f.device.eviction_passes.empty());
+    EXPECT_EQ(f.passes(), 3u);
     f.step(0, 1);
-    EXPECT_EQ(f.device.eviction_passes.size(), 1u);
+    EXPECT_EQ(f.passes(), 4u);
     // What is taken back leaves its slots free-listed.
     f.step(0, 5);
     f.cache.truncate(0, 26);
     f.step(0, 6);
-    EXPECT_TRUE(f.device.eviction_passes.empty());
+    EXPECT_EQ(f.passes(), 4u);
     f.cache.truncate(0, 20); // beyond the last eviction pass
     f.step(0, 1);
-    EXPECT_EQ(f.device.eviction_passes.size(), 1u);
+    EXPECT_EQ(f.passes(), 5u);
+    EXPECT_EQ(f.cache.positions(0, 0, 0), range(0, 21));
 }
 
 TEST(cache_schedule, a_length_without_tokens_stays) {
@@ -192,45 +175,46 @@ TEST(cache_schedule, a_length_without_tokens_stays) {
 
 TEST(cache_schedule, the_last_rows_of_a_context_stay_where_they_are) {
     Fixture f("none:k=f32,v=f32");
-    int64_t moved = 0;
-    for (int64_t token = 0; token < 400; ++token) {
-        f.step(0, 1, true, false);
-        for (const SlotEvict& pass : f.device.eviction_passes) moved += pass.leaving_count;
-    }
-    EXPECT_EQ(moved, 400 - 4 - 48);
+    for (int64_t token = 0; token < 400; ++token) f.step(0, 1, true, false);
+    EXPECT_EQ(in_segment(f.cache, 0, 1), range(4, 400 - 48));
     EXPECT_THROW(f.step(0, 1), Error);
 }
 
+// All keys are alike, and so an output is the mean of the values that its query sees.
 TEST(cache_schedule, the_last_tokens_attend_on_their_own) {
     Fixture f("h2o:k=f32,v=f32,budget=200");
-    f.step(0, 60, true, false);
-    EXPECT_TRUE(f.device.attentions.empty());
-    EXPECT_TRUE(f.device.accumulations.empty());
-    f.step(0, 40, false, true);
-    ASSERT_EQ(f.device.attentions.size(), 2u);
-    EXPECT_EQ(f.device.attentions[0].sdpa.q_offset, 20);
-    EXPECT_EQ(f.device.attentions[1].sdpa.q_offset, 45);
+    HostRows k(2, 60, 2), v = k, q(4, 40, 2), out = q;
+    for (int64_t token = 0; token < 60; ++token)
+        for (int64_t head = 0; head < 2; ++head) v.at(head, token, 0) = static_cast<float>(token);
+    CacheStep args;
+    args.k = k.tensor();
+    args.v = v.tensor();
+    f.cache.step(args);
+    EXPECT_EQ(f.cache.importance(0, 0, 0), std::vector<float>(60, 0)) << "nothing attended";
+    args = {};
+    args.scale = 1;
+    args.q = q.tensor();
+    args.out = out.tensor();
+    f.cache.step(args);
+    for (int64_t head = 0; head < 4; ++head)
+        for (int64_t i = 0; i < 40; ++i)
+            EXPECT_NEAR(out.at(head, i, 0), static_cast<float>(20 + i) / 2, 1e-4) << head << ", " << i;
     EXPECT_THROW(f.step(0, 61, false, true), Error);
 }
 
+// Where importances are sums of probabilities, those of a head are together as many as the queries that counted.
 TEST(cache_schedule, drafts_do_not_count) {
-    Fixture f("h2o:k=f32,v=f32,budget=200");
-    f.step(0, 60, true, true, 15);
-    ASSERT_EQ(f.device.accumulations.size(), 2u); // the last chunk has 10 tokens, all of them drafts
-    EXPECT_EQ(f.device.accumulations[0].counted_queries, 25);
-    EXPECT_EQ(f.device.accumulations[1].counted_queries, 20);
-    EXPECT_FALSE(f.device.attentions[2].sdpa.scores_out);
+    Fixture f("h2o:k=f32,v=f32,budget=200,statistic=probability,accumulation=sum,alpha=1");
+    const auto counted = [&] {
+        const std::vector<float> all = f.cache.importance(0, 0, 1);
+        return std::accumulate(all.begin(), all.end(), 0.0);
+    };
+    f.step(0, 60, true, true, 15); // more than come in the last chunk
+    EXPECT_NEAR(counted(), 45, 1e-3);
     f.step(0, 3, true, true, 1);
-    EXPECT_EQ(f.device.accumulations.at(0).counted_queries, 2);
-    EXPECT_FALSE(f.device.accumulations.at(0).output_sum);
-    Fixture distance("winnow:k=f32,v=f32,budget=100,residual=16");
-    distance.step(0, 12);
-    distance.step(0, 1, true, true, 1);
-    distance.step(0, 3);
-    EXPECT_TRUE(distance.device.accumulations.at(0).output_sum);
-    for (int i = 0; i < 20 && distance.device.eviction_passes.empty(); ++i) distance.step(0, 1);
-    EXPECT_EQ(distance.device.eviction_passes.at(0).outputs % 2, 0); // rows of two heads for each query that counts
-    EXPECT_GT(distance.device.eviction_passes.at(0).outputs, 2 * 15);
+    EXPECT_NEAR(counted(), 47, 1e-3);
+    f.step(0, 1, true, true, 1);
+    EXPECT_NEAR(counted(), 47, 1e-3);
 }
 
 TEST(cache_schedule, values_may_be_passed_over_in_every_step) {
@@ -329,14 +313,13 @@ TEST(cache_schedule, anchors_are_marked_when_they_come_and_where_they_are) {
     EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=50,residual=16,cadence=5"), Error);
 }
 
-std::vector<int64_t> token_ids(int64_t begin, int64_t end) {
-    std::vector<int64_t> all;
-    for (; begin < end; ++begin) all.push_back(begin);
-    return all;
+std::vector<int64_t> token_ids(int32_t begin, int32_t end) {
+    const std::vector<int32_t> all = range(begin, end);
+    return {all.begin(), all.end()};
 }
 
 TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_sinks) {
-    for (const int64_t anchors : {24, 28}) { // 4 sinks and 8 to come: 28 are all that fits
+    for (const int32_t anchors : {24, 28}) { // 4 sinks and 8 to come: 28 are all that fits
         Fixture f("window:k=f32,v=f32,budget=40,residual=0,cadence=8");
         f.step(0, 32);
         f.cache.anchor(0, token_ids(8, 8 + anchors));
@@ -387,11 +370,8 @@ TEST(cache_schedule, cells_are_told_apart_from_positions) {
         f.cache.step(args);
     };
     append({70, 71, 72, 73, 74, 10, 11});
-    EXPECT_EQ(places(f.device), "70+4@0/4 74+1@4/16 10+2@5/16");
-    EXPECT_EQ(f.device.appends[2].position, 5);
-    EXPECT_EQ(f.device.appends[2].positions.shape[3], 80);
-    append({71, 12, 74});
-    EXPECT_EQ(joined(f.device.log), "edit edit append append append");
+    EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{10, 11, 70, 71, 72, 73, 74}));
+    append({71, 12, 74}); // two of which had tokens
     EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{10, 11, 12, 70, 71, 72, 73, 74}));
     EXPECT_THROW(append({3, 3}), Error);
     EXPECT_THROW(append({80}), Error);
