@@ -1,55 +1,18 @@
-// Bad input: for each argument a wrong value. The status is the documented one, the message names the argument,
-// supports_* says the same where it can know, and no output is touched.
+// Bad input of attention and appends: for each argument a wrong value.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <regex>
 #include <vector>
 
+#include "bad_input.hpp"
 #include "sdpa_problem.hpp"
 #include "session.hpp"
 #include "test_tensor.hpp"
 
 namespace winnow::conformance {
 namespace {
-
-// Only the execution refuses a tensor that lies nowhere: supports_* is asked before there is memory, too.
-enum class Seen { by_both, by_execution };
-
-template <typename Call>
-struct Fault {
-    const char* name;
-    const char* argument; // what the message has to name
-    std::function<void(Call&)> inject;
-    Seen seen = Seen::by_both;
-    int32_t status = WINNOW_ERROR_INVALID_ARGUMENT;
-};
-
-bool names(const std::string& message, const std::string& argument) {
-    return std::regex_search(message, std::regex("\\b" + argument + "\\b"));
-}
-
-template <typename Call>
-void expect_refused(const Fault<Call>& fault) {
-    Call call;
-    fault.inject(call);
-    const int32_t status = subject().run(call.desc);
-    const std::string message = subject().message();
-    EXPECT_EQ(status, fault.status) << fault.name << ": " << message;
-    EXPECT_TRUE(names(message, fault.argument))
-        << fault.name << ": the message does not name " << fault.argument << ": " << message;
-    if (fault.seen == Seen::by_both) {
-        const Session::Answer answer = subject().supports(call.desc);
-        EXPECT_EQ(answer.status, fault.status) << fault.name << ": supports says " << answer.message;
-        EXPECT_EQ(answer.message, message) << fault.name << ": supports gives another reason";
-    } else {
-        EXPECT_EQ(subject().supports(call.desc).status, WINNOW_OK) << fault.name << ": needs no memory";
-    }
-    ASSERT_EQ(subject().api().finish(subject().context()), WINNOW_OK);
-    call.expect_untouched(fault.name);
-}
 
 // A description in which everything is given, and good until a fault is injected.
 struct SdpaCall {
@@ -98,7 +61,7 @@ struct SdpaCall {
         c.memory = Memory::allocated;
         return c;
     }
-    void expect_untouched(const char* name) {
+    void expect_untouched(const std::string& name) {
         problem.fetch();
         EXPECT_EQ(problem.out.change(), "") << name << ": out";
         EXPECT_EQ(problem.scores_out.change(), "") << name << ": scores_out";
@@ -121,7 +84,7 @@ template <typename Call>
 void add_tensor_faults(std::vector<Fault<Call>>& faults, const char* argument, winnow_tensor Call::*tensor,
                        bool is_output) {
     auto add = [&](const char* name, std::function<void(winnow_tensor&)> damage, Seen seen = Seen::by_both) {
-        faults.push_back({name, argument, [=](Call& call) { damage(call.*tensor); }, seen});
+        faults.push_back({{name, argument}, [=](Call& call) { damage(call.*tensor); }, seen});
     };
     add("struct_size 0", [](winnow_tensor& t) { t.struct_size = 0; });
     add("struct_size too small", [](winnow_tensor& t) { t.struct_size = 40; });
@@ -180,13 +143,13 @@ std::vector<Fault<SdpaCall>> sdpa_faults() {
         std::vector<Fault<C>> own;
         add_tensor_faults(own, argument, tensor, is_output);
         for (Fault<C>& fault : own)
-            if (!is_per_head || std::string(fault.name) != "last byte beyond the buffer") faults.push_back(fault);
-        faults.push_back({"wrong type", argument,
+            if (!is_per_head || fault.wrong.name != "last byte beyond the buffer") faults.push_back(fault);
+        faults.push_back({{"wrong type", argument},
                           [tensor = tensor, wrong_type = wrong_type](C& c) { (c.*tensor).type = wrong_type; }});
     }
     auto add = [&](const char* name, const char* argument, std::function<void(C&)> inject,
                    int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
-        faults.push_back({name, argument, std::move(inject), Seen::by_both, status});
+        faults.push_back({{name, argument, status}, std::move(inject)});
     };
     add("NULL", "q", [](C& c) { c.desc.q = nullptr; });
     add("NULL", "k", [](C& c) { c.desc.k = nullptr; });
@@ -230,7 +193,7 @@ std::vector<Fault<SdpaCall>> sdpa_faults() {
         add("beyond 2^48", "q_offset", [far](C& c) { c.desc.q_offset = far; });
     add("negative", "window_left", [](C& c) { c.desc.window_left = -1; });
     add("negative", "window_right", [](C& c) { c.desc.window_right = -1; });
-    faults.push_back({"the same memory as q", "out", [](C& c) {
+    faults.push_back({{"the same memory as q", "out"}, [](C& c) {
                           c.out.type = c.q.type;
                           c.out.buffer = c.q.buffer;
                           c.out.offset = c.q.offset;
@@ -243,7 +206,7 @@ std::vector<Fault<SdpaSlotsCall>> sdpa_slots_faults() {
     std::vector<Fault<C>> faults;
     add_tensor_faults<C>(faults, "slot_positions", &C::slots, false);
     auto add = [&](const char* name, std::function<void(C&)> inject, Seen seen = Seen::by_both) {
-        faults.push_back({name, "slot_positions", std::move(inject), seen});
+        faults.push_back({{name, "slot_positions"}, std::move(inject), seen});
     };
     add("wrong type", [](C& c) { c.slots.type = WINNOW_TYPE_F32; });
     add("another batch than k", [](C& c) { c.slots.shape[0] = 3; });
@@ -291,7 +254,7 @@ struct AppendCall {
     AppendCall(const AppendCall&) = delete;
     AppendCall& operator=(const AppendCall&) = delete;
 
-    void expect_untouched(const char* name) {
+    void expect_untouched(const std::string& name) {
         for (int which : {2, 3}) {
             tensors[which].fetch();
             EXPECT_EQ(tensors[which].change(), "") << name << (which == 2 ? ": k_cache" : ": v_cache");
@@ -313,12 +276,12 @@ std::vector<Fault<AppendCall>> append_faults() {
         {"k_row_indices", &C::k_rows, false, WINNOW_TYPE_F32}, {"v_row_indices", &C::v_rows, false, WINNOW_TYPE_BOOL}};
     for (const auto& [argument, tensor, is_output, wrong_type] : tensors) {
         add_tensor_faults(faults, argument, tensor, is_output);
-        faults.push_back({"wrong type", argument,
+        faults.push_back({{"wrong type", argument},
                           [tensor = tensor, wrong_type = wrong_type](C& c) { (c.*tensor).type = wrong_type; }});
     }
     auto add = [&](const char* name, const char* argument, std::function<void(C&)> inject,
                    int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
-        faults.push_back({name, argument, std::move(inject), Seen::by_both, status});
+        faults.push_back({{name, argument, status}, std::move(inject)});
     };
     add("struct_size 0", "desc", [](C& c) { c.desc.struct_size = 0; });
     add(
@@ -369,19 +332,19 @@ TEST(sdpa_bad_input, an_absent_description_is_refused) {
     const winnow_api& api = subject().api();
     char message[256] = "";
     EXPECT_EQ(api.sdpa(subject().context(), nullptr, nullptr), WINNOW_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(names(subject().message(), "desc")) << subject().message();
+    EXPECT_TRUE(names_argument(subject().message(), "desc")) << subject().message();
     EXPECT_EQ(api.supports_sdpa(subject().context(), nullptr, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(names(message, "desc")) << message;
+    EXPECT_TRUE(names_argument(message, "desc")) << message;
 }
 
 TEST(kv_append_bad_input, an_absent_description_is_refused) {
     const winnow_api& api = subject().api();
     char message[256] = "";
     EXPECT_EQ(api.kv_append(subject().context(), nullptr, nullptr), WINNOW_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(names(subject().message(), "desc")) << subject().message();
+    EXPECT_TRUE(names_argument(subject().message(), "desc")) << subject().message();
     EXPECT_EQ(api.supports_kv_append(subject().context(), nullptr, message, sizeof message),
               WINNOW_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(names(message, "desc")) << message;
+    EXPECT_TRUE(names_argument(message, "desc")) << message;
 }
 
 // A refused call leaves no trace: the next good one gives what it gave before.

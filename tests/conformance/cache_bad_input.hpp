@@ -3,9 +3,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 
-#include "session.hpp"
+#include "bad_input.hpp"
 
 namespace winnow::conformance {
 
@@ -15,16 +14,13 @@ inline constexpr int64_t misused_layers = 2, misused_context = 96;
 winnow_cache_desc misused_cache(bool by_cells);
 
 struct CacheFault {
-    const char* name;
-    const char* argument; // what the message has to name
+    Wrong wrong;
     bool by_cells;
     std::function<int32_t(winnow_cache*)> call;
-    int32_t status = WINNOW_ERROR_INVALID_ARGUMENT;
 };
 
 // Commits the fault on a cache with tokens, and compares that with a twin.
 void expect_refused(const CacheFault& fault);
-bool names_argument(const std::string& message, const std::string& argument);
 void register_cache_bad_configs();
 
 } // namespace winnow::conformance

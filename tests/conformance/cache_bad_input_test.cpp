@@ -1,6 +1,5 @@
-// Misuse of every function on a cache: the status is the documented one, the message names the argument, no output is
-// touched, and the cache is as it was: what can be seen of it has not changed, and the next step comes out as that of a
-// twin which was never misused.
+// Misuse of every function on a cache. Beside what holds of all bad input, the cache is as it was: what can be seen of
+// it has not changed, and the next step comes out as that of a twin which was never misused.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,7 +7,6 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -174,7 +172,7 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 // A step that somebody damaged. The event stays as it was, too.
 CacheFault step_of(int64_t tokens, const char* name, const char* argument, const std::function<void(StepCall&)>& damage,
                    bool by_cells = false) {
-    return {name, argument, by_cells, [=](winnow_cache* cache) {
+    return {{name, argument}, by_cells, [=](winnow_cache* cache) {
                 StepCall call(tokens, by_cells, 40);
                 damage(call);
                 winnow_event* event = nullptr;
@@ -275,7 +273,7 @@ int32_t anchor(winnow_cache* cache, int64_t sequence, std::vector<int64_t> posit
 void add_edits(std::vector<CacheFault>& all) {
     const auto add = [&](const char* name, const char* argument, std::function<int32_t(winnow_cache*)> call,
                          bool by_cells = false) {
-        all.push_back({name, argument, by_cells, std::move(call)});
+        all.push_back({{name, argument}, by_cells, std::move(call)});
     };
     add("reserve_sequence", "sequence", [](winnow_cache* c) { return api().cache_reserve(c, sequences, 1); });
     add("reserve_minus_1", "tokens", [](winnow_cache* c) { return api().cache_reserve(c, 0, -1); });
@@ -396,18 +394,13 @@ winnow_cache_desc misused_cache(bool by_cells) {
     return desc;
 }
 
-bool names_argument(const std::string& message, const std::string& argument) {
-    return std::regex_search(message, std::regex("(^|\\W)" + argument + "($|\\W)"));
-}
-
 void expect_refused(const CacheFault& fault) {
     Victim victim(fault.by_cells), twin(fault.by_cells);
     if (testing::Test::HasFailure()) return;
     const std::string before = victim.portrait();
     const int32_t status = fault.call(victim.cache);
     const std::string message = subject().message();
-    EXPECT_EQ(status, fault.status) << message;
-    EXPECT_TRUE(names_argument(message, fault.argument)) << "does not name " << fault.argument << ": " << message;
+    expect_refusal(fault.wrong, status, message);
     ASSERT_EQ(api().finish(subject().context()), WINNOW_OK);
     EXPECT_TRUE(victim.portrait() == before) << "the cache is not as it was before";
     for (int64_t layer = 0; layer < layers; ++layer)
@@ -420,7 +413,7 @@ void register_cache_bad_input() {
     add_steps(faults);
     add_edits(faults);
     for (const CacheFault& fault : faults)
-        register_cache_test("bad_input", fault.name, __FILE__, __LINE__, [fault] { expect_refused(fault); });
+        register_cache_test("bad_input", fault.wrong.name, __FILE__, __LINE__, [fault] { expect_refused(fault); });
     register_cache_bad_configs();
 }
 
