@@ -1,18 +1,22 @@
 """Runs the fuzz targets: first every input of the corpus, then new ones for some seconds, all targets together.
 
     fuzz_test.py PROGRAMS WORK SECONDS [TARGET ...]
+    fuzz_test.py PROGRAMS WORK keep [TARGET ...]     adds to the corpus what reaches further of what was found
 
-What is found while it runs stays in WORK/<target>, from which CONTRIBUTING.md says how to add to the corpus; an input
-that ends a target is written beside it, and how to run it again is said.
+What is found while it runs stays in WORK/<target>; an input that ends a target is written beside it, and how to run it
+again is said. The corpus is one file of text: a line for each input, with its target and its bytes in Base64.
 """
 
+import base64
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+CORPUS = HERE / "corpus.txt"
 # Bytes of an input, and whether it is made of words.
 TARGETS = {"calls": (300, False), "config": (400, True), "descriptors": (300, False), "file": (120, False),
            "profile": (400, True)}
@@ -35,12 +39,32 @@ def run(program, *options):
     return result.stderr
 
 
+def unpack(target, folder):
+    """The corpus of a target as libFuzzer has it: a file for each input."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    lines = (line.split(" ") for line in CORPUS.read_text().splitlines())
+    for number, text in enumerate(text for its, text in lines if its == target):
+        (folder / f"{number:04}").write_bytes(base64.b64decode(text, validate=True))
+    if not any(folder.iterdir()):
+        sys.exit(f"{CORPUS} has no inputs of {target}")
+    return folder
+
+
+def keep(target, programs, work):
+    corpus = unpack(target, work / "corpus" / target)
+    before = len(list(corpus.iterdir()))
+    run(programs / f"fuzz_{target}", "-merge=1", "-use_counters=0", corpus, work / target)
+    inputs = [f"{target} {base64.b64encode(each.read_bytes()).decode()}" for each in corpus.iterdir()]
+    others = [line for line in CORPUS.read_text().splitlines() if line.split(" ")[0] != target]
+    CORPUS.write_text("\n".join(sorted({*others, *inputs})) + "\n")
+    print(f"{target}: {len(inputs)} inputs of the corpus, {before} before")
+
+
 def fuzz(target, programs, work, seconds):
-    program, found, corpus = programs / f"fuzz_{target}", work / target, HERE / "corpus" / target
+    program, found, corpus = programs / f"fuzz_{target}", work / target, unpack(target, work / "corpus" / target)
     found.mkdir(parents=True, exist_ok=True)
-    inputs = sorted(corpus.iterdir()) if corpus.is_dir() else []
-    if not inputs:
-        sys.exit(f"{corpus} has no inputs")
+    inputs = sorted(corpus.iterdir())
     prefix = f"-artifact_prefix={work}/{target}-"
     run(program, prefix, *inputs)
     longest, has_words = TARGETS[target]
@@ -56,10 +80,12 @@ def fuzz(target, programs, work, seconds):
 
 
 def main():
-    programs, work, seconds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    targets = sys.argv[4:] or list(TARGETS)
+    programs, work, targets = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4:] or list(TARGETS)
     for target in targets:
-        fuzz(target, programs, work, max(seconds // len(targets), 1))
+        if sys.argv[3] == "keep":
+            keep(target, programs, work)
+        else:
+            fuzz(target, programs, work, max(int(sys.argv[3]) // len(targets), 1))
 
 
 main()
