@@ -185,16 +185,15 @@ std::string shape_name(int shape) {
 }
 
 CacheSetup recall_setup(int shape, const char* budget) {
-    CacheSetup setup;
-    setup.policy = Policy::none;
-    setup.recalls = true;
-    setup.budget_text = budget;
-    setup.context = 300;
-    setup.residual = 16;
-    setup.cadence = 8;
-    setup.has_codes = shape >= 3;
-    setup.center = shape <= 1; // signs with means and without
-    return with_shape(setup, shape);
+    const Recall recall{.has_codes = shape >= 3};
+    return with_shape({.policy = Policy::none,
+                       .context = 300,
+                       .budget_text = budget,
+                       .recall = recall,
+                       .residual = 16,
+                       .cadence = 8,
+                       .center = shape <= 1}, // signs with means and without
+                      shape);
 }
 
 CacheSetup recall_setup_of_newest(int shape, const char* budget) {
@@ -210,7 +209,7 @@ CacheSetup recall_setup_of_large_rows() {
     setup.kv_heads = 8;
     setup.group = 4;
     setup.head_size = setup.v_head_size = 256;
-    setup.has_codes = true;
+    setup.recall->has_codes = true;
     setup.center = false;
     return setup;
 }
@@ -231,7 +230,8 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
             draw_own_formats(setup, engine);
             set_own_types(setup, shape);
         }
-        if (!setup.profile.empty()) setup.profile.resize(static_cast<size_t>(3 * setup.layers), .5);
+        if (!setup.adaptive_budget.profile.empty())
+            setup.adaptive_budget.profile.resize(static_cast<size_t>(3 * setup.layers), .5);
         setup.sequences = draw(1, 3);
         setup.context = draw(250, 900);
         if (draw(1, 3) == 1) setup.sink = draw(0, 8);
@@ -245,8 +245,8 @@ CacheSetup draw_setup(std::mt19937_64& engine) {
             setup.set_segments_by_age();
             set_lower_types(setup, shape);
         }
-        if (setup.heavy) setup.heavy = std::min<int64_t>(*setup.heavy, setup.budget / 3);
-        if (setup.heavy) setup.recent = std::min<int64_t>(*setup.recent, setup.budget / 3);
+        if (setup.h2o.heavy) setup.h2o.heavy = std::min<int64_t>(*setup.h2o.heavy, setup.budget / 3);
+        if (setup.h2o.heavy) setup.recent = std::min<int64_t>(*setup.recent, setup.budget / 3);
         setup.sparse_v = draw(1, 4) == 1 ? .003 : 0;
         settle_heads(setup);
         if (setup.tokens() < setup.context || setup.budget == 0)

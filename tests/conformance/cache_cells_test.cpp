@@ -37,7 +37,7 @@ public:
         const std::vector<int64_t> cells = take_cells(tokens, stream);
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
             StepOptions options;
-            options.scores = engine_() % 4 == 0 || setup_.recalls;
+            options.scores = engine_() % 4 == 0 || setup_.recall;
             options.head_sink = engine_() % 5 == 0;
             Step step = draw_step(setup_, engine_, layer, 0, tokens, tokens, options, setup_.cells);
             const uint32_t type = engine_() % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64;
@@ -150,14 +150,10 @@ void run(const CacheSetup& setup, uint64_t seed, int streams, const MaskKind& ma
 
 // The scores of a chunk pass 4 MiB there, so that its queries attend in parts, each with its rows of the mask.
 void register_wide_cells() {
-    CacheSetup setup = with_shape({}, 0);
-    setup.policy = Policy::h2o;
+    CacheSetup setup =
+        with_shape({.policy = Policy::h2o, .layers = 1, .context = 4096, .cells = 3000, .budget = 2500}, 0);
     setup.kv_heads = 2;
     setup.group = 8;
-    setup.layers = 1;
-    setup.context = 4096;
-    setup.budget = 2500;
-    setup.cells = 3000;
     for (const MaskKind& mask : {mask_kinds[0], mask_kinds[2]})
         register_cache_test("cells_in_parts", mask.name, __FILE__, __LINE__,
                             [=] { run(setup, options().seed, 2, mask, 25, setup.cells); });
@@ -179,7 +175,7 @@ void register_cache_cells() {
                             __LINE__, [=] {
                                 const TemporaryFolder folder;
                                 CacheSetup in_file = setup;
-                                in_file.cold_tier = folder.path();
+                                in_file.recall->cold_tier = folder.path();
                                 run(in_file, options().seed + static_cast<uint64_t>(at), 2, mask);
                             });
     }
@@ -199,7 +195,7 @@ void register_cache_cells() {
                 __FILE__, __LINE__, [=] {
                     const TemporaryFolder folder;
                     CacheSetup own = setup;
-                    if (in_file) own.cold_tier = folder.path();
+                    if (in_file) own.recall->cold_tier = folder.path();
                     run(own, options().seed + static_cast<uint64_t>(at), 2, mask);
                 });
     }

@@ -29,7 +29,7 @@ std::vector<std::byte> bytes_of(const TestTensor& tensor) {
 }
 
 CacheSetup in_folder(CacheSetup setup, const std::string& folder) {
-    setup.cold_tier = folder;
+    setup.recall->cold_tier = folder;
     return setup;
 }
 

@@ -15,12 +15,7 @@ namespace winnow::conformance {
 namespace {
 
 CacheSetup window_of(int64_t budget, int64_t cadence) {
-    CacheSetup setup;
-    setup.layers = 1;
-    setup.context = 160;
-    setup.budget = budget;
-    setup.residual = 0;
-    setup.cadence = cadence;
+    CacheSetup setup{.layers = 1, .context = 160, .budget = budget, .residual = 0, .cadence = cadence};
     return setup;
 }
 
@@ -187,8 +182,7 @@ void run_nobody_to_see() {
 
 // The budget that the refusal names is the least that has a residual window.
 void run_center_without_a_residual() {
-    CacheSetup setup;
-    setup.layers = 1;
+    CacheSetup setup{.layers = 1};
     std::string text;
     estimate_of(setup, "window:center=on,residual=0,budget=100", WINNOW_ERROR_INVALID_ARGUMENT, text);
     EXPECT_NE(text.find("residual=0 says that there is none"), std::string::npos) << text;

@@ -111,7 +111,7 @@ void expect_described(const CacheSetup& setup) {
     EXPECT_EQ(found.is(WINNOW_CACHE_KEEPS_IMPORTANCE), setup.keeps_importance());
     EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_PROFILE), setup.policy == Policy::adaptive_budget);
     EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_NETWORK), setup.policy == Policy::learned);
-    EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_CODEBOOKS), setup.has_codes);
+    EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_CODEBOOKS), setup.recall && setup.recall->has_codes);
     EXPECT_EQ(found.profile_file, "");
     const CacheHost cache(subject(), setup);
     EXPECT_EQ(found.config, config_of(cache));
@@ -136,8 +136,7 @@ void run_random() {
 
 // What nobody says: each number is the one that stats and positions show later.
 void run_defaults() {
-    CacheSetup setup;
-    setup.context = 2048;
+    CacheSetup setup{.context = 2048};
     const Description whole = describe(setup, "");
     ASSERT_EQ(whole.status, WINNOW_OK) << whole.message;
     EXPECT_EQ(whole.config, "winnow");
@@ -169,11 +168,7 @@ void run_full() {
     std::mt19937_64 engine(options().seed);
     for (const Policy policy : {Policy::none, Policy::window, Policy::h2o, Policy::hierarchical, Policy::winnow}) {
         for (const int64_t budget : {int64_t{0}, int64_t{96}}) {
-            CacheSetup setup;
-            setup.policy = policy;
-            setup.layers = 1;
-            setup.context = 400;
-            setup.budget = budget;
+            CacheSetup setup{.policy = policy, .layers = 1, .context = 400, .budget = budget};
             const std::string config = setup.config();
             SCOPED_TRACE(config);
             const Description found = describe(setup, config);
@@ -191,13 +186,14 @@ void run_full() {
 // The figures that decay is made after: of 32768 tokens 4096 stay and 28672 go.
 void run_decay() {
     std::mt19937_64 engine(options().seed);
-    CacheSetup setup;
-    setup.policy = Policy::decay;
-    setup.layers = setup.kv_heads = setup.group = 1;
-    setup.context = 32768;
-    setup.budget = 0;
-    setup.k_type = WINNOW_TYPE_TURBO4;
-    setup.v_type = WINNOW_TYPE_TURBO3;
+    CacheSetup setup{.policy = Policy::decay,
+                     .layers = 1,
+                     .kv_heads = 1,
+                     .group = 1,
+                     .context = 32768,
+                     .budget = 0,
+                     .k_type = WINNOW_TYPE_TURBO4,
+                     .v_type = WINNOW_TYPE_TURBO3};
     EXPECT_EQ(describe(setup, "decay").info.budget_tokens, 4096);
     EXPECT_EQ(describe(setup, "decay:mode=bit_reduction").info.budget_tokens, 32768);
     EXPECT_EQ(describe(setup, "decay:decay_lambda=0.0001").info.budget_tokens, 29958);

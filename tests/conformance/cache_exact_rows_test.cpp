@@ -414,9 +414,7 @@ void run_conversion(const CacheSetup& setup, CacheSetup other) {
 
 // Rows that the host's type does not hold are refused, and nothing is written.
 void run_rounded(uint32_t stored, uint32_t type, bool center) {
-    CacheSetup setup;
-    setup.k_type = setup.v_type = stored;
-    setup.center = center;
+    CacheSetup setup{.k_type = stored, .v_type = stored, .center = center};
     std::mt19937_64 engine(1);
     CacheHost cache(subject(), setup);
     ASSERT_NO_FATAL_FAILURE(feed({&cache}, engine, 100)); // some of them leave the residual window

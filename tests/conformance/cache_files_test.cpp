@@ -152,9 +152,7 @@ void run_of_another_cache() {
     const TemporaryFolder folder;
     const std::string path = folder.file("cache");
     std::mt19937_64 engine(options().seed);
-    CacheSetup setup;
-    setup.policy = Policy::h2o;
-    setup.sequences = 2;
+    CacheSetup setup{.policy = Policy::h2o, .sequences = 2};
     CacheHost source(subject(), setup);
     ASSERT_EQ(feed({&source}, engine, 0, {90, 1, 1}), "");
     ASSERT_EQ(save(source, path), WINNOW_OK) << source.message();

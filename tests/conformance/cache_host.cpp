@@ -114,12 +114,12 @@ winnow_cache_desc desc_of(const CacheSetup& setup, const std::string& config) {
     desc.v_head_size = setup.v_head_size;
     desc.context = setup.context;
     desc.max_sequences = setup.sequences;
-    desc.profile = setup.profile.empty() ? nullptr : setup.profile.data();
+    desc.profile = setup.adaptive_budget.profile.empty() ? nullptr : setup.adaptive_budget.profile.data();
     desc.cells = setup.cells;
     desc.network = networks_of(setup).data();
     desc.network_count = networks_of(setup).size();
-    if (setup.has_codes) {
-        const auto codebooks = setup.codebooks ? setup.codebooks : random_codebooks(setup);
+    if (setup.recall && setup.recall->has_codes) {
+        const auto codebooks = setup.recall->codebooks ? setup.recall->codebooks : random_codebooks(setup);
         desc.codebooks = codebooks->data();
         desc.codebooks_size = codebooks->size();
     }

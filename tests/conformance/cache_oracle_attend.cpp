@@ -111,7 +111,7 @@ std::string check_scores(const Step& step, int64_t q_head, int64_t query, const 
 
 // Whether each query picks: under recall scores_out tells then which of the packed segment it attends to.
 bool CacheOracle::tells_picks(const Step& step) const {
-    return setup_.recalls && step.scores && step.queries <= most_picking;
+    return setup_.recall && step.scores && step.queries <= most_picking;
 }
 
 // Whether a query of decoding did not pick the token. What scores_out says of tokens that are dense is not believed.

@@ -99,7 +99,7 @@ std::string CacheOracle::set_importance(int64_t sequence, int64_t layer_number, 
 
 std::string CacheOracle::set_experts(int64_t sequence, int64_t layer_number, std::mt19937_64& engine) {
     OracleLayer& layer = at(sequence, layer_number);
-    const auto number = static_cast<uint64_t>(setup_.experts);
+    const auto number = static_cast<uint64_t>(setup_.moe.experts);
     const uint64_t of_token = 1 + engine() % 3;
     std::vector<uint64_t>& counts = expert_counts_[layer_number];
     counts.resize(number);
@@ -131,8 +131,8 @@ std::string CacheOracle::set_experts(int64_t sequence, int64_t layer_number, std
         double worth = 0;
         for (uint64_t i = 0; i < of_token; ++i) {
             const uint64_t chosen = (counts[static_cast<size_t>(experts[at * of_token + i])] + 1) * number;
-            if (chosen * static_cast<uint64_t>(setup_.inactive.whole) >=
-                total * static_cast<uint64_t>(setup_.inactive.part))
+            if (chosen * static_cast<uint64_t>(setup_.moe.inactive.whole) >=
+                total * static_cast<uint64_t>(setup_.moe.inactive.part))
                 worth += static_cast<double>(chosen) / static_cast<double>(total) / static_cast<double>(of_token);
         }
         for (HeadToken& own : tokens[at]->heads)
@@ -376,7 +376,7 @@ std::string CacheOracle::look_at_stats() {
                     return "a head holds more tokens than its budget";
             }
         }
-        if (!setup_.recalls && host_.stats_of(sequence).resident_slots != live - live_before)
+        if (!setup_.recall && host_.stats_of(sequence).resident_slots != live - live_before)
             return "cache_sequence_stats counts other resident slots than sequence " + std::to_string(sequence) +
                    " has";
         const OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
@@ -386,7 +386,7 @@ std::string CacheOracle::look_at_stats() {
     const auto expect = [&](const char* name, uint64_t got, uint64_t want) {
         if (got != want) wrong << "stats: " << name << " is " << got << ", expected " << want << "; ";
     };
-    if (!setup_.recalls) expect("resident_slots", s.resident_slots, live); // of the hot slots nothing is known here
+    if (!setup_.recall) expect("resident_slots", s.resident_slots, live); // of the hot slots nothing is known here
     expect("original_bytes", s.original_bytes,
            original * static_cast<uint64_t>(2 * setup_.kv_heads * (setup_.head_size + setup_.v_head_size)));
     expect("bytes", s.bytes,

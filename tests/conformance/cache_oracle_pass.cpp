@@ -223,8 +223,8 @@ std::string CacheOracle::check_holdings(const OracleLayer& layer, const std::vec
 // What a ranking multiplies the importance by.
 double CacheOracle::value_of(const OracleLayer& layer, int64_t head, const HeadToken& token, Ranking ranking,
                              double* slack) const {
-    if (ranking != Ranking::value_distance && ranking != Ranking::value_norm) return 1;
-    const bool has_output = ranking == Ranking::value_distance && layer.outputs > 0 && !layer.output_sum.empty();
+    if (ranking != Ranking::value_distance) return 1;
+    const bool has_output = layer.outputs > 0 && !layer.output_sum.empty();
     std::vector<double> difference, doubt, size;
     for (size_t d = 0; d < token.row.v.size(); ++d) {
         const double o =

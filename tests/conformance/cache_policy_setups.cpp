@@ -1,254 +1,145 @@
 // A table of caches: every policy, with options that lead everywhere in its description. Which shape a case gets
 // follows from its place (with_shape): new ones come last.
-#include <algorithm>
-
 #include "cache_cases.hpp"
 
 namespace winnow::conformance {
 namespace {
 
-CacheSetup of(Policy policy) {
-    CacheSetup setup;
-    setup.policy = policy;
+// Nothing but ages bounds what stays, unless it has a budget.
+CacheSetup aged(CacheSetup setup) {
+    setup.policy = Policy::decay;
+    setup.set_segments_by_age();
     return setup;
-}
-
-template <typename Change>
-void add(std::vector<NamedSetup>& all, const char* name, Policy policy, Change change) {
-    all.push_back({name, of(policy)});
-    change(all.back().setup);
-}
-
-// Nothing but ages bounds what stays, unless `change` has a budget.
-template <typename Change>
-void add_decay(std::vector<NamedSetup>& all, const char* name, const Ages& ages, Change change) {
-    add(all, name, Policy::decay, [&](CacheSetup& s) {
-        s.ages = ages;
-        s.budget = 0;
-        change(s);
-        s.set_segments_by_age();
-    });
-}
-
-// A case that there is, in several packed segments.
-void add_divided(std::vector<NamedSetup>& all, const char* name, const std::string& of,
-                 const std::vector<LowerSegment>& lower) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const NamedSetup& each) { return each.name == of; });
-    NamedSetup divided{name, found->setup};
-    divided.setup.lower = lower;
-    all.push_back(std::move(divided));
 }
 
 } // namespace
 
 std::vector<NamedSetup> policy_setups() {
-    std::vector<NamedSetup> all;
-    add(all, "none", Policy::none, [](CacheSetup& s) { s.context = 300; });
-    add(all, "window", Policy::window, [](CacheSetup& s) { s.cadence = 32; });
-    add(all, "window_of_everything", Policy::window, [](CacheSetup& s) {
-        s.budget = 0;
-        s.context = 300;
-    });
-    add(all, "window_without_residual", Policy::window, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 70;
-    });
-    add(all, "window_without_sinks", Policy::window, [](CacheSetup& s) {
-        s.sink = 0;
-        s.residual = 32;
-        s.budget = 65;
-    });
-    add(all, "random", Policy::random, [](CacheSetup& s) { s.seed = 7; });
-    add(all, "random_without_residual", Policy::random, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 66;
-        s.recent = 10;
-    });
-    add(all, "scissorhands", Policy::scissorhands, [](CacheSetup& s) { s.history = 50; });
-    add(all, "scissorhands_of_a_quarter", Policy::scissorhands, [](CacheSetup& s) {
-        s.drop = {1, 4};
-        s.residual = 32;
-        s.budget = 90;
-    });
-    add(all, "tova", Policy::tova, [](CacheSetup&) {});
-    add(all, "tova_without_residual", Policy::tova, [](CacheSetup& s) {
-        s.residual = s.grace = 0;
-        s.budget = 75;
-        s.recent = 20;
-    });
-    add(all, "external", Policy::external, [](CacheSetup&) {});
-    add(all, "external_without_residual", Policy::external, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 77;
-        s.recent = 30;
-    });
-    add(all, "h2o", Policy::h2o, [](CacheSetup& s) { s.cadence = 32; });
-    add(all, "h2o_paper", Policy::h2o, [](CacheSetup& s) {
-        s.statistic = Statistic::probability;
-        s.sum = true;
-        s.decay = 1;
-    });
-    add(all, "h2o_less_than_budget", Policy::h2o, [](CacheSetup& s) {
-        s.heavy = 30;
-        s.recent = 40;
-    });
-    add(all, "h2o_without_residual", Policy::h2o, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 80;
-        s.cadence = 7;
-    });
-    add(all, "hierarchical", Policy::hierarchical, [](CacheSetup& s) {
-        s.layers = 3;
-        s.first = 8;
-        s.recent_middle = s.recent_deep = 20;
-        s.theta_middle = .5;
-        s.theta_deep = .6;
-    });
-    add(all, "hierarchical_by_theta", Policy::hierarchical, [](CacheSetup& s) {
-        s.layers = 3;
-        s.theta_shallow = .2;
-        s.trigger = {1, 2};
-        s.recent_shallow = s.recent_middle = s.recent_deep = 16;
-        s.batch = 5;
-        s.grace = 2;
-    });
-    add(all, "adaptive_budget", Policy::adaptive_budget, [](CacheSetup& s) {
-        s.layers = 3;
-        s.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5};
-        s.residual = 32;
-    });
-    add(all, "adaptive_budget_of_winnow", Policy::adaptive_budget, [](CacheSetup& s) {
-        s.profile = {3, .5, 0, 1, .25, 0};
-        s.selector = Policy::winnow;
-        s.residual = 32;
-    });
-    add(all, "winnow", Policy::winnow, [](CacheSetup& s) { s.cadence = 32; });
-    add(all, "winnow_by_probability", Policy::winnow, [](CacheSetup& s) { s.statistic = Statistic::probability; });
-    add(all, "winnow_without_residual", Policy::winnow, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 72;
-        s.decay = .9;
-    });
-    add(all, "h2o_centered", Policy::h2o, [](CacheSetup& s) {
-        s.center = true;
-        s.cadence = 32;
-    });
-    add(all, "winnow_centered", Policy::winnow, [](CacheSetup& s) {
-        s.center = true;
-        s.residual = 32;
-    });
-    add(all, "winnow_with_grace", Policy::winnow, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 90;
-        s.recent = 2;
-        s.grace = 40;
-    });
-    add(all, "winnow_as_window", Policy::winnow, [](CacheSetup& s) {
-        s.context = 250;
-        s.budget = 130;
-    });
-    add(all, "h2o_every_third_step", Policy::h2o, [](CacheSetup& s) { s.every = 3; });
-    add(all, "winnow_every_fourth_step", Policy::winnow, [](CacheSetup& s) {
-        s.every = 4;
-        s.layers = 3;
-    });
-    add(all, "window_of_two_segments", Policy::window, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
-    add(all, "winnow_of_three_segments", Policy::winnow, [](CacheSetup& s) { s.lower = {{{1, 4}}, {{1, 8}}}; });
-    add_divided(all, "h2o_of_two_segments_without_residual", "h2o_without_residual", {{{1, 2}}});
-    add(all, "mixed", Policy::mixed, [](CacheSetup& s) { s.lower = {{{2, 5}}}; });
-    add(all, "mixed_of_three_segments", Policy::mixed, [](CacheSetup& s) {
-        s.residual = 32;
-        s.lower = {{{1, 4}}, {{1, 4}}};
-    });
-    add(all, "none_of_three_segments", Policy::none, [](CacheSetup& s) {
-        s.context = 250;
-        s.lower = {{{1, 4}}, {{1, 3}}};
-    });
-    add_divided(all, "scissorhands_of_two_segments", "scissorhands", {{{3, 8}}});
-    add(all, "winnow_centered_of_two_segments", Policy::winnow, [](CacheSetup& s) {
-        s.center = true;
-        s.residual = 32;
-        s.lower = {{{1, 3}}};
-    });
-    add_divided(all, "random_of_three_segments_without_residual", "random_without_residual", {{{1, 3}}, {{1, 3}}});
-    add_divided(all, "hierarchical_of_two_segments", "hierarchical", {{{1, 4}}});
-    add(all, "external_of_two_segments", Policy::external, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
-    add(all, "adaptive_budget_of_two_segments", Policy::adaptive_budget, [](CacheSetup& s) {
-        s.layers = 3;
-        s.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5};
-        s.residual = 16;
-        s.lower = {{{1, 4}}};
-    });
-    add(all, "window_elastic_of_keys", Policy::window, [](CacheSetup& s) { s.zeroing = {.35, 0, 64, 64, 128}; });
-    add_decay(all, "decay", {.window = 16, .lambda = .0231}, [](CacheSetup& s) { s.residual = 8; });
-    add_decay(all, "decay_to_fewer_bits", {.mode = "bit_reduction", .window = 90, .lambda = .01}, [](CacheSetup& s) {
-        s.context = 250;
-        s.residual = 32;
-    });
-    add_decay(all, "decay_out_of_a_window", {.window = 110}, [](CacheSetup&) {});
-    add_decay(all, "decay_by_eviction", {.mode = "eviction", .window = 0, .lambda = .02}, [](CacheSetup&) {});
-    add_decay(all, "decay_without_residual", {.window = 10, .lambda = .02, .weight3 = 0}, [](CacheSetup& s) {
-        s.residual = 0;
-        s.cadence = 7;
-    });
-    add_decay(all, "decay_inside_a_budget", {.window = 85, .lambda = .01}, [](CacheSetup& s) { s.budget = 128; });
-    add(all, "learned", Policy::learned, [](CacheSetup& s) { s.layers = 3; });
-    add(all, "learned_without_residual", Policy::learned, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 79;
-        s.recent = 20;
-        s.grace = 3;
-    });
-    add(all, "winnow_sparse_v", Policy::winnow, [](CacheSetup& s) { s.sparse_v = .003; });
-    add(all, "winnow_elastic", Policy::winnow, [](CacheSetup& s) { s.zeroing = {.45, .5, 10, 16, 40}; });
-    add(all, "none_elastic", Policy::none, [](CacheSetup& s) {
-        s.context = 300;
-        s.layers = 3;
-        s.zeroing = {.5, .5, 4, 20, 0};
-    });
-    add_divided(all, "learned_of_two_segments", "learned", {{{1, 4}}});
-    add(all, "moe", Policy::moe, [](CacheSetup&) {});
-    add(all, "moe_without_inactive", Policy::moe, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 83;
-        s.recent = 25;
-        s.experts = 5;
-        s.inactive = {1, 2};
-        s.evict_inactive = true;
-    });
-    add(all, "moe_of_two_segments", Policy::moe, [](CacheSetup& s) { s.lower = {{{1, 4}}}; });
-    add(all, "none_of_own_formats", Policy::none, [](CacheSetup& s) {
-        s.context = 300;
-        s.layers = 3;
-        s.own_formats = {{"fine", {0, 2}}, {"coarse", {1}}};
-    });
-    add(all, "h2o_of_own_formats_without_residual", Policy::h2o, [](CacheSetup& s) {
-        s.residual = 0;
-        s.budget = 80;
-        s.own_formats = {{"fine", {1}}};
-    });
-    add(all, "window_of_own_formats_in_two_segments", Policy::window, [](CacheSetup& s) {
-        s.lower = {{{1, 4}}};
-        s.own_formats = {{"fine", {0}}, {"coarse", {1}}};
-    });
-    add(all, "winnow_elastic_of_own_formats", Policy::winnow, [](CacheSetup& s) {
-        s.zeroing = {.45, .5, 10, 16, 40};
-        s.own_formats = {{"fine", {0}}, {"coarse", {1}}};
-    });
-    add(all, "h2o_of_heads_of_own_formats", Policy::h2o, [](CacheSetup& s) {
-        s.kv_heads = 3;
-        s.own_formats = {{"fine", {}, {{0, 1}, {1, 5}}}, {"coarse", {}, {{0, 4}}}};
-    });
-    add(all, "random_of_heads_in_two_segments", Policy::random, [](CacheSetup& s) {
-        s.lower = {{{1, 4}}};
-        s.own_formats = {{"coarse", {}, {{0, 2}, {1, 1}}}};
-    });
-    add(all, "winnow_elastic_of_heads_of_own_formats", Policy::winnow, [](CacheSetup& s) {
-        s.center = false;
-        s.zeroing = {.45, .5, 10, 16, 40};
-        s.own_formats = {{"fine", {}, {{0, 1}}}, {"coarse", {1}}};
-    });
-    return all;
+    return {
+        {"none", {.policy = Policy::none, .context = 300}},
+        {"window", {.policy = Policy::window, .cadence = 32}},
+        {"window_of_everything", {.policy = Policy::window, .context = 300, .budget = 0}},
+        {"window_without_residual", {.policy = Policy::window, .budget = 70, .residual = 0}},
+        {"window_without_sinks", {.policy = Policy::window, .budget = 65, .sink = 0, .residual = 32}},
+        {"random", {.policy = Policy::random, .seed = 7}},
+        {"random_without_residual", {.policy = Policy::random, .budget = 66, .residual = 0, .recent = 10}},
+        {"scissorhands", {.policy = Policy::scissorhands, .scissorhands = {.history = 50}}},
+        {"scissorhands_of_a_quarter",
+         {.policy = Policy::scissorhands, .budget = 90, .residual = 32, .scissorhands = {.drop = {1, 4}}}},
+        {"tova", {.policy = Policy::tova}},
+        {"tova_without_residual", {.policy = Policy::tova, .budget = 75, .residual = 0, .grace = 0, .recent = 20}},
+        {"external", {.policy = Policy::external}},
+        {"external_without_residual", {.policy = Policy::external, .budget = 77, .residual = 0, .recent = 30}},
+        {"h2o", {.policy = Policy::h2o, .cadence = 32}},
+        {"h2o_paper", {.policy = Policy::h2o, .statistic = Statistic::probability, .decay = 1, .h2o = {.sum = true}}},
+        {"h2o_less_than_budget", {.policy = Policy::h2o, .recent = 40, .h2o = {.heavy = 30}}},
+        {"h2o_without_residual", {.policy = Policy::h2o, .budget = 80, .residual = 0, .cadence = 7}},
+        {"hierarchical",
+         {.policy = Policy::hierarchical,
+          .layers = 3,
+          .hierarchical = {.first = 8, .theta_middle = .5, .theta_deep = .6, .recent_middle = 20, .recent_deep = 20}}},
+        {"hierarchical_by_theta",
+         {.policy = Policy::hierarchical,
+          .layers = 3,
+          .grace = 2,
+          .hierarchical = {.trigger = {1, 2},
+                           .theta_shallow = .2,
+                           .recent_shallow = 16,
+                           .recent_middle = 16,
+                           .recent_deep = 16,
+                           .batch = 5}}},
+        {"adaptive_budget",
+         {.policy = Policy::adaptive_budget,
+          .layers = 3,
+          .residual = 32,
+          .adaptive_budget = {.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5}}}},
+        {"adaptive_budget_of_winnow",
+         {.policy = Policy::adaptive_budget,
+          .residual = 32,
+          .adaptive_budget = {.selector = Policy::winnow, .profile = {3, .5, 0, 1, .25, 0}}}},
+        {"winnow", {.policy = Policy::winnow, .cadence = 32}},
+        {"winnow_by_probability", {.policy = Policy::winnow, .statistic = Statistic::probability}},
+        {"winnow_without_residual", {.policy = Policy::winnow, .budget = 72, .residual = 0, .decay = .9}},
+        {"h2o_centered", {.policy = Policy::h2o, .cadence = 32, .center = true}},
+        {"winnow_centered", {.policy = Policy::winnow, .residual = 32, .center = true}},
+        {"winnow_with_grace", {.policy = Policy::winnow, .budget = 90, .residual = 0, .grace = 40, .recent = 2}},
+        {"winnow_as_window", {.policy = Policy::winnow, .context = 250, .budget = 130}},
+        {"h2o_every_third_step", {.policy = Policy::h2o, .every = 3}},
+        {"winnow_every_fourth_step", {.policy = Policy::winnow, .layers = 3, .every = 4}},
+        {"window_of_two_segments", {.policy = Policy::window, .lower = {{{1, 4}}}}},
+        {"winnow_of_three_segments", {.policy = Policy::winnow, .lower = {{{1, 4}}, {{1, 8}}}}},
+        {"h2o_of_two_segments_without_residual",
+         {.policy = Policy::h2o, .budget = 80, .residual = 0, .cadence = 7, .lower = {{{1, 2}}}}},
+        {"mixed", {.policy = Policy::mixed, .lower = {{{2, 5}}}}},
+        {"mixed_of_three_segments", {.policy = Policy::mixed, .residual = 32, .lower = {{{1, 4}}, {{1, 4}}}}},
+        {"none_of_three_segments", {.policy = Policy::none, .context = 250, .lower = {{{1, 4}}, {{1, 3}}}}},
+        {"scissorhands_of_two_segments",
+         {.policy = Policy::scissorhands, .lower = {{{3, 8}}}, .scissorhands = {.history = 50}}},
+        {"winnow_centered_of_two_segments",
+         {.policy = Policy::winnow, .residual = 32, .center = true, .lower = {{{1, 3}}}}},
+        {"random_of_three_segments_without_residual",
+         {.policy = Policy::random, .budget = 66, .residual = 0, .lower = {{{1, 3}}, {{1, 3}}}, .recent = 10}},
+        {"hierarchical_of_two_segments",
+         {.policy = Policy::hierarchical,
+          .layers = 3,
+          .lower = {{{1, 4}}},
+          .hierarchical = {.first = 8, .theta_middle = .5, .theta_deep = .6, .recent_middle = 20, .recent_deep = 20}}},
+        {"external_of_two_segments", {.policy = Policy::external, .lower = {{{1, 4}}}}},
+        {"adaptive_budget_of_two_segments",
+         {.policy = Policy::adaptive_budget,
+          .layers = 3,
+          .residual = 16,
+          .lower = {{{1, 4}}},
+          .adaptive_budget = {.profile = {0, 1, 0, 1, 0, 1, .5, .5, .5}}}},
+        {"window_elastic_of_keys", {.policy = Policy::window, .zeroing = ZeroingSetup{.35, 0, 64, 64, 128}}},
+        {"decay", aged({.budget = 0, .residual = 8, .ages = {.window = 16, .lambda = .0231}})},
+        {"decay_to_fewer_bits", aged({.context = 250,
+                                      .budget = 0,
+                                      .residual = 32,
+                                      .ages = {.mode = "bit_reduction", .window = 90, .lambda = .01}})},
+        {"decay_out_of_a_window", aged({.budget = 0, .ages = {.window = 110}})},
+        {"decay_by_eviction", aged({.budget = 0, .ages = {.mode = "eviction", .window = 0, .lambda = .02}})},
+        {"decay_without_residual",
+         aged({.budget = 0, .residual = 0, .cadence = 7, .ages = {.window = 10, .lambda = .02, .weight3 = 0}})},
+        {"decay_inside_a_budget", aged({.budget = 128, .ages = {.window = 85, .lambda = .01}})},
+        {"learned", {.policy = Policy::learned, .layers = 3}},
+        {"learned_without_residual",
+         {.policy = Policy::learned, .budget = 79, .residual = 0, .grace = 3, .recent = 20}},
+        {"winnow_sparse_v", {.policy = Policy::winnow, .sparse_v = .003}},
+        {"winnow_elastic", {.policy = Policy::winnow, .zeroing = ZeroingSetup{.45, .5, 10, 16, 40}}},
+        {"none_elastic",
+         {.policy = Policy::none, .layers = 3, .context = 300, .zeroing = ZeroingSetup{.5, .5, 4, 20, 0}}},
+        {"learned_of_two_segments", {.policy = Policy::learned, .layers = 3, .lower = {{{1, 4}}}}},
+        {"moe", {.policy = Policy::moe}},
+        {"moe_without_inactive",
+         {.policy = Policy::moe,
+          .budget = 83,
+          .residual = 0,
+          .recent = 25,
+          .moe = {.experts = 5, .inactive = {1, 2}, .evict_inactive = true}}},
+        {"moe_of_two_segments", {.policy = Policy::moe, .lower = {{{1, 4}}}}},
+        {"none_of_own_formats",
+         {.policy = Policy::none, .layers = 3, .context = 300, .own_formats = {{"fine", {0, 2}}, {"coarse", {1}}}}},
+        {"h2o_of_own_formats_without_residual",
+         {.policy = Policy::h2o, .budget = 80, .residual = 0, .own_formats = {{"fine", {1}}}}},
+        {"window_of_own_formats_in_two_segments",
+         {.policy = Policy::window, .lower = {{{1, 4}}}, .own_formats = {{"fine", {0}}, {"coarse", {1}}}}},
+        {"winnow_elastic_of_own_formats",
+         {.policy = Policy::winnow,
+          .own_formats = {{"fine", {0}}, {"coarse", {1}}},
+          .zeroing = ZeroingSetup{.45, .5, 10, 16, 40}}},
+        {"h2o_of_heads_of_own_formats",
+         {.policy = Policy::h2o,
+          .kv_heads = 3,
+          .own_formats = {{"fine", {}, {{0, 1}, {1, 5}}}, {"coarse", {}, {{0, 4}}}}}},
+        {"random_of_heads_in_two_segments",
+         {.policy = Policy::random, .lower = {{{1, 4}}}, .own_formats = {{"coarse", {}, {{0, 2}, {1, 1}}}}}},
+        {"winnow_elastic_of_heads_of_own_formats",
+         {.policy = Policy::winnow,
+          .center = false,
+          .own_formats = {{"fine", {}, {{0, 1}}}, {"coarse", {1}}},
+          .zeroing = ZeroingSetup{.45, .5, 10, 16, 40}}},
+    };
 }
 
 } // namespace winnow::conformance

@@ -33,7 +33,7 @@ void run(Schedule schedule) {
     const ScheduleResult result = run_schedule(schedule);
     if (!result.wrong.empty()) FAIL() << result.wrong;
     const TemporaryFolder folder;
-    schedule.setup.cold_tier = folder.path();
+    schedule.setup.recall->cold_tier = folder.path();
     const ScheduleResult in_file = run_schedule(schedule);
     if (!in_file.wrong.empty()) FAIL() << in_file.wrong;
     EXPECT_EQ(result.digest, in_file.digest);
@@ -87,9 +87,9 @@ void expect_picked(const CacheSetup& setup, const Planted& planted) {
 void expect_picked_by_codes(CacheSetup setup) {
     const auto element_of = [&](int64_t layer, int64_t head) { return layer * setup.kv_heads + head; };
     const auto one = [](int64_t row, int64_t column) { return row == column ? 1 : 0; };
-    setup.has_codes = true;
+    setup.recall->has_codes = true;
     setup.center = false;
-    setup.codebooks = codebooks_with(setup, [&](int64_t layer, int64_t head) {
+    setup.recall->codebooks = codebooks_with(setup, [&](int64_t layer, int64_t head) {
         const int64_t far = element_of(layer, head);
         return HeadCodebooks{one, one, [far](int64_t element, int64_t code) {
                                  return code == 1 && element % codebook_elements == far ? 8 : 0;
@@ -111,7 +111,7 @@ void expect_picked_by_codes(CacheSetup setup) {
 // Keys have much in common, another thing for each layer and head, of which most of their signs would be.
 void expect_picked_by_signs(CacheSetup setup, Planted planted) {
     setup.k_type = WINNOW_TYPE_F16;
-    setup.has_codes = setup.center = false;
+    setup.recall->has_codes = setup.center = false;
     std::mt19937_64 engine(options().seed);
     std::normal_distribution<double> noise(0, 1);
     const auto of_elements = [&](double factor) {
@@ -170,7 +170,7 @@ void register_schedules() {
         expect_picked_by_signs(signs, late);
         CacheSetup in_file = signs;
         const TemporaryFolder folder;
-        in_file.cold_tier = folder.path();
+        in_file.recall->cold_tier = folder.path();
         expect_picked_by_signs(in_file, late);
     });
     for (int shape = 0; shape < cache_shapes; ++shape) {

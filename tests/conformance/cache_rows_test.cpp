@@ -218,8 +218,7 @@ void run_restore_cells(CacheSetup setup) {
 
 // What is refused leaves no trace.
 void run_refused() {
-    CacheSetup setup;
-    setup.context = 256;
+    CacheSetup setup{.context = 256};
     std::mt19937_64 engine(1);
     CacheHost cache(subject(), setup);
     ASSERT_NO_FATAL_FAILURE(feed(cache, engine, 0, 200));

@@ -108,7 +108,7 @@ private:
         if (chance(15)) options.draft_tokens = draw(1, tokens);
         options.alibi = chance(10);
         options.head_sink = chance(20);
-        options.scores = chance(25) || (setup_.recalls && schedule_.tells_picks);
+        options.scores = chance(25) || (setup_.recall && schedule_.tells_picks);
         options.layout = Layout(draw(0, 2));
         options.memory = chance(30) ? Memory::allocated : Memory::host;
         return options;

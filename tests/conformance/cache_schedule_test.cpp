@@ -82,22 +82,22 @@ void register_small() {
                                Policy::scissorhands, Policy::tova, Policy::random};
     for (size_t at = 0; at < formats().size(); ++at) {
         const Format &k = formats()[at], &v = formats()[(at + 7) % formats().size()];
-        CacheSetup setup;
-        setup.policy = policies[at % std::size(policies)];
-        setup.layers = setup.kv_heads = 1;
-        setup.head_size = std::max<int64_t>(k.multiple, 16);
-        setup.v_head_size = std::max<int64_t>(v.multiple, 16);
-        setup.k_type = k.type;
-        setup.v_type = v.type;
-        setup.context = 90;
-        setup.sequences = 2;
-        setup.budget = 26;
-        setup.sink = 2;
-        setup.residual = 8;
-        setup.cadence = 4;
-        setup.recent = 6;
-        setup.grace = 2;
-        setup.center = at % 3 == 0;
+        CacheSetup setup{.policy = policies[at % std::size(policies)],
+                         .layers = 1,
+                         .kv_heads = 1,
+                         .head_size = std::max<int64_t>(k.multiple, 16),
+                         .v_head_size = std::max<int64_t>(v.multiple, 16),
+                         .context = 90,
+                         .sequences = 2,
+                         .budget = 26,
+                         .sink = 2,
+                         .residual = 8,
+                         .cadence = 4,
+                         .k_type = k.type,
+                         .v_type = v.type,
+                         .center = at % 3 == 0,
+                         .grace = 2,
+                         .recent = 6};
         if (at % 3 == 1) setup.zeroing = {.45, .5, 2, 4, 8};
         // As few calls as pack rows of each: what these are on Oclgrind, tests/oclgrind looks at.
         const int operations = k.type == WINNOW_TYPE_SPARSE16 ? 6 : 5;

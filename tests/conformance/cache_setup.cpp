@@ -24,8 +24,8 @@ int64_t age_below(const CacheSetup& s, double weight) {
 void rule_h2o(Rules& r, const CacheSetup& s, int64_t cadence, bool has_own_values) {
     const int64_t rest = r.budget - r.sink;
     int64_t heavy = r.budget / 2, recent = rest - heavy;
-    if (has_own_values && s.heavy) {
-        heavy = *s.heavy;
+    if (has_own_values && s.h2o.heavy) {
+        heavy = *s.h2o.heavy;
         recent = s.recent.value_or(rest - heavy);
     } else if (has_own_values && s.recent) {
         recent = *s.recent;
@@ -62,24 +62,26 @@ void rule_hierarchical(Rules& r, const CacheSetup& s, int64_t layer, double pres
     r.grace = s.grace;
     r.target = 0;
     r.trigger =
-        pressure > static_cast<double>(s.trigger.part) / static_cast<double>(s.trigger.whole) ? Part{0, 1} : s.trigger;
+        pressure > static_cast<double>(s.hierarchical.trigger.part) / static_cast<double>(s.hierarchical.trigger.whole)
+            ? Part{0, 1}
+            : s.hierarchical.trigger;
     if (layer < Part{1, 3}.ceil_of(s.layers)) {
-        newest(s.recent_shallow, 128);
-        r.threshold = s.theta_shallow;
+        newest(s.hierarchical.recent_shallow, 128);
+        r.threshold = s.hierarchical.theta_shallow;
         if (r.threshold) return;
         r.statistic = Statistic::none;
         r.ranking = Ranking::age;
         r.grace = 0;
     } else if (layer < Part{2, 3}.ceil_of(s.layers)) {
-        newest(s.recent_middle, 128);
-        r.threshold = s.theta_middle;
-        r.most = s.batch;
-        r.first = s.first;
+        newest(s.hierarchical.recent_middle, 128);
+        r.threshold = s.hierarchical.theta_middle;
+        r.most = s.hierarchical.batch;
+        r.first = s.hierarchical.first;
         r.from = {1, 4}; // the middle half
         r.until = {3, 4};
     } else {
-        newest(s.recent_deep, 256);
-        r.threshold = s.theta_deep;
+        newest(s.hierarchical.recent_deep, 256);
+        r.threshold = s.hierarchical.theta_deep;
         r.most_share = {1, 10};
     }
 }
@@ -201,20 +203,20 @@ int64_t CacheSetup::coming() const {
     return has_cold_budget() ? std::max(cadence_tokens(), 2 * residual) : cadence_tokens();
 }
 
-int64_t CacheSetup::chunk() const { return std::min<int64_t>(32, recalls ? residual : cadence_tokens()); }
+int64_t CacheSetup::chunk() const { return std::min<int64_t>(32, recall ? residual : cadence_tokens()); }
 
 std::vector<int64_t> CacheSetup::layer_tokens() const {
     std::vector<int64_t> all(static_cast<size_t>(layers), tokens());
     if (policy != Policy::adaptive_budget) return all;
     std::vector<double> need(static_cast<size_t>(layers), 0);
     for (size_t kind = 0; kind < 3; ++kind) {
-        double low = profile[kind], high = low;
+        double low = adaptive_budget.profile[kind], high = low;
         for (size_t layer = 0; layer < need.size(); ++layer) {
-            low = std::min(low, profile[3 * layer + kind]);
-            high = std::max(high, profile[3 * layer + kind]);
+            low = std::min(low, adaptive_budget.profile[3 * layer + kind]);
+            high = std::max(high, adaptive_budget.profile[3 * layer + kind]);
         }
         for (size_t layer = 0; layer < need.size(); ++layer) {
-            const double moved = high > low ? (profile[3 * layer + kind] - low) / (high - low) : .5;
+            const double moved = high > low ? (adaptive_budget.profile[3 * layer + kind] - low) / (high - low) : .5;
             need[layer] += kind == 1 ? 1 - moved : moved;
         }
     }
@@ -322,7 +324,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     if (s.has_cold_budget()) r.recent = s.residual;               // all of it
     const bool is_selector = s.policy == Policy::adaptive_budget; // with its own defaults
     const auto recent_or = [&](int64_t otherwise) { return is_selector ? otherwise : s.recent.value_or(otherwise); };
-    switch (is_selector ? s.selector : s.policy) {
+    switch (is_selector ? s.adaptive_budget.selector : s.policy) {
     case Policy::none:
     case Policy::window:
     case Policy::decay: // the oldest, too, and all that it keeps is its budget
@@ -335,10 +337,10 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     case Policy::scissorhands:
         r.statistic = Statistic::above_mean;
         r.is_sum = true;
-        r.decay = 1 - 1 / static_cast<double>(is_selector ? 400 : s.history);
+        r.decay = 1 - 1 / static_cast<double>(is_selector ? 400 : s.scissorhands.history);
         r.ranking = Ranking::importance;
         r.grace = is_selector ? 8 : s.grace;
-        r.target = r.budget - (is_selector ? Part{1, 2} : s.drop).floor_of(r.budget);
+        r.target = r.budget - (is_selector ? Part{1, 2} : s.scissorhands.drop).floor_of(r.budget);
         r.recent = std::max(r.recent, recent_or(10));
         return r;
     case Policy::tova:
@@ -350,7 +352,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.recent = std::max(r.recent, recent_or(0) - cadence);
         return r;
     case Policy::moe:
-        if (s.evict_inactive) {
+        if (s.moe.evict_inactive) {
             r.trigger = {0, 1};
             r.target = 0;
             r.threshold = 0;
@@ -374,7 +376,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     }
     case Policy::h2o:
         r.statistic = is_selector ? Statistic::score_magnitude : s.statistic.value_or(Statistic::score_magnitude);
-        r.is_sum = !is_selector && s.sum;
+        r.is_sum = !is_selector && s.h2o.sum;
         r.decay = is_selector ? .95 : s.decay.value_or(.95);
         r.every = is_selector ? 1 : s.every;
         r.ranking = Ranking::importance;

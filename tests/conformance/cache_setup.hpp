@@ -41,7 +41,7 @@ struct Part {
 
 // A packed segment below the first.
 struct LowerSegment {
-    Part share; // of the budget's tokens
+    Part share{}; // of the budget's tokens
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
     int64_t after = 0; // under decay, in the place of a share: tokens that a head holds before these
     int number = 2;    // under decay: of its keys
@@ -68,54 +68,77 @@ struct ZeroingSetup {
     int64_t sink = 64, every = 64, after = 128;
 };
 
+// recall=: to what is resident it is as policy none, or, with budget as cold=, as a window that evicts many tokens at
+// once.
+struct Recall {
+    std::string cold_tier = "host";                            // that, or a folder
+    bool has_codes = false;                                    // signatures are of codes
+    std::shared_ptr<const std::vector<std::byte>> codebooks{}; // by which; none: by random ones
+};
+
+// Keys that one policy alone has, with its own values.
+struct H2oKeys {
+    bool sum = false;
+    std::optional<int64_t> heavy{}; // tokens
+};
+struct ScissorhandsKeys {
+    int64_t history = 400;
+    Part drop = {1, 2};
+};
+struct MoeKeys {
+    int64_t experts = 8;
+    Part inactive = {1, 4};
+    bool evict_inactive = false;
+};
+struct HierarchicalKeys {
+    Part trigger = {7, 10};
+    int64_t first = 64;
+    std::optional<double> theta_shallow{};
+    double theta_middle = .15, theta_deep = .25;
+    std::optional<int64_t> recent_shallow{}, recent_middle{}, recent_deep{};
+    int64_t batch = 16;
+};
+struct AdaptiveBudgetKeys {
+    Policy selector = Policy::h2o; // the policy that selects, with its own defaults
+    std::vector<double> profile{}; // 3 numbers a layer
+};
+
+// A case names what it is about, in this order: CacheSetup{.policy = Policy::h2o, .budget = 80, .residual = 0}.
 struct CacheSetup {
     Policy policy = Policy::window;
     int64_t layers = 2, kv_heads = 2, group = 2, head_size = 64, v_head_size = 64;
     int64_t context = 1024, sequences = 1, cells = 0;
     int64_t budget = 128;           // tokens of each KV head; 0: the whole context
-    std::string budget_text;        // in its place: a budget in bytes, for which nothing here knows the tokens
-    bool recalls = false;           // winnow:recall=, with budget_text; to what is resident it is as policy none, or,
-                                    // with budget as cold=, as a window that evicts many tokens at once
-    std::string cold_tier = "host"; // of recall: that, or a folder
-    bool has_codes = false;         // of recall: signatures are of codes
-    std::shared_ptr<const std::vector<std::byte>> codebooks{}; // by which; none: by random ones
+    std::string budget_text{};      // in its place: bytes, for which nothing here knows the tokens
+    std::optional<Recall> recall{}; // with budget_text
     int64_t sink = 4, residual = 48;
-    std::optional<int64_t> cadence; // none: what docs/policies.md makes of residual window and budget
+    std::optional<int64_t> cadence{}; // none: what docs/policies.md makes of residual window and budget
+    uint32_t type = WINNOW_TYPE_F32;  // of k, v and q as the host hands them over, and of out
+
     uint32_t k_type = WINNOW_TYPE_F16, v_type = WINNOW_TYPE_F16;
     uint32_t k_norm = WINNOW_NORM_CORRECTED, v_norm = WINNOW_NORM_CORRECTED;
     bool center = false;
     // Of the dense rows, where k_type and v_type are a head's own and do not say it.
     std::optional<uint32_t> dense_k_type{}, dense_v_type{};
-    std::vector<LowerSegment> lower;          // none to two
-    std::vector<LayersOfFormats> own_formats; // none to two
+    std::vector<LowerSegment> lower{};          // none to two
+    std::vector<LayersOfFormats> own_formats{}; // none to two
     double sparse_v = 0;
-    std::optional<ZeroingSetup> zeroing;
+    std::optional<ZeroingSetup> zeroing{};
     bool is_zeroing_changed = false; // set_config begins it, sets it otherwise and ends it
-    Ages ages;                       // decay
-    uint32_t type = WINNOW_TYPE_F32; // of k, v and q as the host hands them over, and of out
 
-    // Keys of policies, where they differ from the policy's own values.
-    std::optional<Statistic> statistic;
+    // Keys that several policies have, where they differ from the policy's own values.
+    std::optional<Statistic> statistic{};
     int64_t grace = 8;
-    int64_t every = 1;           // winnow, h2o: of steps of one query, one of so many counts
-    std::optional<double> decay; // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
-    bool sum = false;            // h2o
-    std::optional<int64_t> heavy,
-        recent;            // h2o, tokens; recent of winnow, random, scissorhands, tova, external, moe and learned, too
-    int64_t history = 400; // scissorhands
-    Part drop = {1, 2};
-    int64_t seed = 0;    // random
-    int64_t experts = 8; // moe
-    Part inactive = {1, 4};
-    bool evict_inactive = false;
-    Part trigger = {7, 10}; // hierarchical, from here on
-    int64_t first = 64;
-    std::optional<double> theta_shallow;
-    double theta_middle = .15, theta_deep = .25;
-    std::optional<int64_t> recent_shallow, recent_middle, recent_deep;
-    int64_t batch = 16;
-    Policy selector = Policy::h2o; // adaptive_budget: the policy that selects, with its own defaults
-    std::vector<double> profile;   // 3 numbers a layer
+    int64_t every = 1;               // winnow, h2o: of steps of one query, one of so many counts
+    std::optional<double> decay{};   // h2o's alpha, winnow's decay, 1 - hierarchical's alpha
+    std::optional<int64_t> recent{}; // tokens
+    int64_t seed = 0;                // random
+    H2oKeys h2o{};
+    ScissorhandsKeys scissorhands{};
+    MoeKeys moe{};
+    HierarchicalKeys hierarchical{};
+    AdaptiveBudgetKeys adaptive_budget{};
+    Ages ages{}; // decay
 
     // Under decay: lower becomes the packed segments that ages lead to. After each change of what they depend on.
     void set_segments_by_age();
@@ -124,7 +147,7 @@ struct CacheSetup {
     int64_t q_heads() const { return kv_heads * group; }
     int64_t tokens() const; // on average over layers
     int64_t cadence_tokens() const;
-    bool has_cold_budget() const { return recalls && policy == Policy::window; }
+    bool has_cold_budget() const { return recall && policy == Policy::window; }
     int64_t coming() const;                                      // tokens for which an eviction pass leaves room
     int64_t keep() const { return residual - cadence_tokens(); } // residual rows that stay at an eviction pass
     int64_t chunk() const;                                       // most tokens of a chunk

@@ -53,29 +53,33 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
         if (s.ages.mode != "bit_reduction") text.add("eviction_threshold", s.ages.eviction_threshold);
     }
     if (s.policy == Policy::h2o)
-        text.add("accumulation", s.sum ? "sum" : "ema")
+        text.add("accumulation", s.h2o.sum ? "sum" : "ema")
             .add("alpha", s.decay)
             .add("every", s.every)
-            .add("heavy", s.heavy)
+            .add("heavy", s.h2o.heavy)
             .add("recent", s.recent);
     if (s.policy == Policy::scissorhands)
-        text.add("history", s.history).add("drop", spell(s.drop)).add("recent", s.recent);
+        text.add("history", s.scissorhands.history).add("drop", spell(s.scissorhands.drop)).add("recent", s.recent);
     if (s.policy == Policy::tova || is_told(s.policy)) text.add("recent", s.recent);
     if (s.policy == Policy::moe)
-        text.add("experts", s.experts)
-            .add("inactive", spell(s.inactive))
-            .add("evict_inactive", s.evict_inactive ? "on" : "off");
+        text.add("experts", s.moe.experts)
+            .add("inactive", spell(s.moe.inactive))
+            .add("evict_inactive", s.moe.evict_inactive ? "on" : "off");
     if (s.policy == Policy::random) text.add("seed", s.seed).add("recent", s.recent);
     if (s.policy == Policy::adaptive_budget) {
-        text.add("policy", policy_name(s.selector));
+        text.add("policy", policy_name(s.adaptive_budget.selector));
         return;
     }
     if (s.policy == Policy::hierarchical) {
-        text.add("trigger", spell(s.trigger)).add("first", s.first).add("batch", s.batch);
-        text.add("theta_shallow", s.theta_shallow).add("theta_middle", s.theta_middle).add("theta_deep", s.theta_deep);
-        text.add("recent_shallow", s.recent_shallow)
-            .add("recent_middle", s.recent_middle)
-            .add("recent_deep", s.recent_deep);
+        text.add("trigger", spell(s.hierarchical.trigger))
+            .add("first", s.hierarchical.first)
+            .add("batch", s.hierarchical.batch);
+        text.add("theta_shallow", s.hierarchical.theta_shallow)
+            .add("theta_middle", s.hierarchical.theta_middle)
+            .add("theta_deep", s.hierarchical.theta_deep);
+        text.add("recent_shallow", s.hierarchical.recent_shallow)
+            .add("recent_middle", s.hierarchical.recent_middle)
+            .add("recent_deep", s.hierarchical.recent_deep);
         if (s.decay) text.add("alpha", 1 - *s.decay);
     }
     if (s.policy == Policy::learned) text.add("recent", s.recent).add("grace", s.grace);
@@ -88,11 +92,11 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
 } // namespace
 
 std::string CacheSetup::config() const {
-    Text text(recalls ? Policy::winnow : policy);
-    if (recalls) text.add("recall", cold_tier);
-    if (recalls && has_codes) text.add("signature", "codes");
+    Text text(recall ? Policy::winnow : policy);
+    if (recall) text.add("recall", recall->cold_tier);
+    if (recall && recall->has_codes) text.add("signature", "codes");
     if (has_cold_budget()) text.add("cold", budget);
-    if (policy != Policy::none || recalls) {
+    if (policy != Policy::none || recall) {
         if (!budget_text.empty())
             text.add("budget", budget_text);
         else if (budget)

@@ -72,7 +72,7 @@ void run_estimate_of_recall(const CacheSetup& in_memory) {
     const TemporaryFolder folder;
     for (const std::string& tier : {std::string("host"), folder.path()}) {
         CacheSetup setup = in_memory;
-        setup.cold_tier = tier;
+        setup.recall->cold_tier = tier;
         ASSERT_NO_FATAL_FAILURE(run_estimate(setup)) << tier;
         std::mt19937_64 engine(options().seed);
         CacheHost cache(subject(), setup);
@@ -88,14 +88,9 @@ void run_estimate_of_recall(const CacheSetup& in_memory) {
 
 // A budget in bytes is what the whole cache may use.
 void run_byte_budget(Policy policy, int shape, const char* budget, uint64_t bytes, bool has_own_formats) {
-    CacheSetup setup;
-    setup.layers = 3;
+    CacheSetup setup{.policy = policy, .layers = 3, .context = 2000, .budget_text = budget, .residual = 32};
     if (has_own_formats) setup.own_formats = {{"fine", {2}}, {"coarse", {0}}};
     setup = with_shape(setup, shape);
-    setup.policy = policy;
-    setup.budget_text = budget;
-    setup.residual = 32;
-    setup.context = 2000;
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup);
     EXPECT_LE(cache.stats().budget_bytes, bytes);
@@ -109,9 +104,7 @@ void run_byte_budget(Policy policy, int shape, const char* budget, uint64_t byte
 }
 
 void run_reserve_and_release() {
-    CacheSetup setup;
-    setup.policy = Policy::h2o;
-    setup.sequences = 2;
+    CacheSetup setup{.policy = Policy::h2o, .sequences = 2};
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup);
     const winnow_api& api = cache.api();
@@ -139,10 +132,7 @@ void run_reserve_and_release() {
 
 // What a middle part's removal frees is given back, as far as it is whole chunks.
 void run_shrink() {
-    CacheSetup setup;
-    setup.policy = Policy::none;
-    setup.context = 1000;
-    setup.layers = 1;
+    CacheSetup setup{.policy = Policy::none, .layers = 1, .context = 1000};
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup);
     CacheOracle oracle(cache);
@@ -202,13 +192,8 @@ void run_set_config(CacheSetup setup, const std::vector<std::function<void(Cache
 
 // In several packed segments all cells have slots, and beside those as many as a cadence: they become more, not fewer.
 void run_set_config_of_cells() {
-    CacheSetup setup = with_shape({}, 1);
-    setup.policy = Policy::h2o;
-    setup.cells = 18;
-    setup.budget = 20;
-    setup.sink = 1;
-    setup.residual = 0;
-    setup.cadence = 4;
+    CacheSetup setup =
+        with_shape({.policy = Policy::h2o, .cells = 18, .budget = 20, .sink = 1, .residual = 0, .cadence = 4}, 1);
     setup.lower = {{{1, 5}}};
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup);
@@ -232,14 +217,12 @@ void run_set_config_of_cells() {
 
 // Memory pressure above the trigger begins eviction passes before the budget is full.
 void run_pressure() {
-    CacheSetup setup;
-    setup.policy = Policy::hierarchical;
-    setup.layers = 3;
-    setup.budget = 0;
-    setup.context = 600;
-    setup.first = 0;
-    setup.recent_shallow = setup.recent_middle = setup.recent_deep = 16;
-    setup.cadence = 32;
+    CacheSetup setup{.policy = Policy::hierarchical,
+                     .layers = 3,
+                     .context = 600,
+                     .budget = 0,
+                     .cadence = 32,
+                     .hierarchical = {.first = 0, .recent_shallow = 16, .recent_middle = 16, .recent_deep = 16}};
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup);
     CacheOracle oracle(cache);
@@ -270,17 +253,12 @@ void register_set_config() {
             if (is_center && residual == 0) continue;
             const std::string name = "residual_" + std::to_string(residual) + (is_center ? "_center" : "");
             register_cache_test("set_config", "importance_" + name, __FILE__, __LINE__, [=] {
-                CacheSetup setup = with_shape({}, 1);
-                setup.policy = Policy::h2o;
-                setup.residual = residual;
-                setup.center = is_center;
+                CacheSetup setup = with_shape({.policy = Policy::h2o, .residual = residual, .center = is_center}, 1);
                 run_set_config(setup, {budget(100), policy(Policy::scissorhands), budget(150), policy(Policy::winnow),
                                        budget(80)});
             });
             register_cache_test("set_config", "window_" + name, __FILE__, __LINE__, [=] {
-                CacheSetup setup;
-                setup.residual = residual;
-                setup.center = is_center;
+                CacheSetup setup{.residual = residual, .center = is_center};
                 run_set_config(setup, {budget(90), policy(Policy::random), budget(200), budget(70)});
             });
         }

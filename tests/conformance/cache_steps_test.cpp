@@ -176,10 +176,7 @@ void register_long_runs() {
     }
     const auto shorter = [&](const char* name, Policy policy, int shape, int64_t residual, int64_t tokens,
                              int64_t attended) {
-        CacheSetup setup = with_shape({}, shape);
-        setup.policy = policy;
-        setup.residual = residual;
-        setup.layers = 1;
+        CacheSetup setup = with_shape({.policy = policy, .layers = 1, .residual = residual}, shape);
         add(name, setup, tokens, attended);
     };
     shorter("window", Policy::window, 0, 48, 20000, 16);
@@ -192,15 +189,11 @@ void register_long_runs() {
 // So many query heads and slots that the scores of a chunk pass 4 MiB: its queries attend in parts.
 void register_wide_chunks() {
     const auto add = [](const char* name, Policy policy, int shape, std::optional<int64_t> cadence, int64_t residual) {
-        CacheSetup setup = with_shape({}, shape);
-        setup.policy = policy;
+        CacheSetup setup = with_shape(
+            {.policy = policy, .layers = 1, .context = 4096, .budget = 3000, .residual = residual, .cadence = cadence},
+            shape);
         setup.kv_heads = 2;
         setup.group = 8;
-        setup.layers = 1;
-        setup.context = 4096;
-        setup.budget = 3000;
-        setup.cadence = cadence;
-        setup.residual = residual;
         register_cache_test("chunks_in_parts", name, __FILE__, __LINE__,
                             [=] { run_chunks(setup, options().seed, setup.context); });
     };
@@ -224,10 +217,7 @@ void register_cache_steps() {
         for (const int64_t residual : {48, 0})
             register_cache_test("plain", name + std::string("_residual_") + std::to_string(residual), __FILE__,
                                 __LINE__, [=, policy = policy] {
-                                    CacheSetup setup;
-                                    setup.policy = policy;
-                                    setup.budget = 0;
-                                    setup.residual = residual;
+                                    CacheSetup setup{.policy = policy, .budget = 0, .residual = residual};
                                     run_plain(setup);
                                 });
     register_long_runs();
