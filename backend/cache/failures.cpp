@@ -1,4 +1,4 @@
-// What was enqueued ends before a failure is told.
+// What was enqueued ends before a failure is reported.
 #include "cache/failures.hpp"
 
 namespace winnow::cache {

@@ -126,7 +126,7 @@ struct HeadState {
 //  1. `select` (select.hpp) takes victims from the slots in use of segments 0 (dense: sinks, then the residual window)
 //     and 1 (the packed segment; and the lower ones), by demand(description, live, seen, incoming); but at least as
 //     many as give the leaving rows room in the packed segments and leave wanted_free slots there. position = the token
-//     id (or positions[id]); queries_seen = seen - position; value norms and distances are over the values that the
+//     id (or positions[id]); queries_seen = seen - position; value distances are over the values that the
 //     segments stand for, o = output_sum / outputs.
 //  2. Victims' slots become free.
 //  3. Rows go down: `needed` rows are those that leave and are no victims, and the larger of wanted_free and

@@ -16,7 +16,7 @@ struct Candidate {
     bool is_anchor = false;
     double importance = 0;             // as the cache itself told it
     bool frees_slot = true;            // evicting it frees a slot that needed_slots counts
-    double value = 1, value_slack = 0; // |v| or |v - o|, where the ranking asks for it
+    double value = 1, value_slack = 0; // |v - o|, where the ranking asks for it
 };
 
 struct EvictionPass {

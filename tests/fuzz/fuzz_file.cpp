@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend.hpp"
-#include "cache/plan/geometry.hpp"
 #include "cache/layer/layer.hpp"
+#include "cache/plan/geometry.hpp"
 #include "cache_under_test.hpp"
 #include "input.hpp"
 #include "saved_file.hpp"

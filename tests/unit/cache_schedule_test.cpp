@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
-#include "cache/plan/budget.hpp"
 #include "cache/cache.hpp"
+#include "cache/plan/budget.hpp"
 #include "cache_fake_device.hpp"
 
 namespace winnow::cache {

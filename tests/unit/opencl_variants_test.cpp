@@ -30,8 +30,6 @@ const struct {
     {"subgroup=8", "subgroup=8"},
     {"tensor=help", "tensor=help"},
     {"tensor=on", "tensor=on"},
-    {"dot=help", "dot=help"},
-    {"dot=", "dot="},
     {"help", "help"},
     {"colour=red", "colour=red"},
     {"kernel=fast", "kernel=fast"},

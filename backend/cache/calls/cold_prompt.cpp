@@ -1,9 +1,10 @@
-// A prompt over a cold tier (recall), piece by piece. The queries of a piece attend first to what the cold tier has had
-// before, stretch by stretch, and carry that along; then they go chunk by chunk, as those of any prompt, over the dense
-// rows and the tail: the cold tier's last page and what the piece itself packs.
+// A prompt over a cold tier (recall), or an append of more than a chunk, piece by piece. The queries of a piece attend
+// first to what the cold tier has had before, stretch by stretch, and carry that along; then they go chunk by chunk, as
+// those of any prompt, over the dense rows and the tail: the cold tier's last page and what the piece itself packs.
 //
 //     | stretch | stretch | ... | tail | dense |
 #include <algorithm>
+#include <utility>
 
 #include "cache/calls/layer_call.hpp"
 #include "cache/layer/eviction_pass.hpp"
@@ -24,7 +25,7 @@ public:
         Growth grown = growth();
         const std::vector<Segment> segments = segments_after(geometry_, layer_, grown, false);
         validate_stretches(segments);
-        validate(segments, chunk()); // of chunks as if all were one
+        validate(segments, chunk()); // chunks over both segments, as if nothing were carried
         take_scratch(grown);
         take_carried();
         take_cell_positions(most_leaving());
@@ -81,34 +82,35 @@ private:
         return std::min(most, room_of_newest(geometry_, layer_, chunk()));
     }
 
-    // Slots before the tail do not change while it runs.
+    // Slots before the tail do not change while the piece runs.
     void run_piece(int64_t first, int64_t count) {
         if (!layer_.is_signed) sign_all(cache_, layer_);
         const int64_t page = geometry_.recall().page_slots, tail = layer_.in_front / page * page,
                       in_page = layer_.in_front - tail,
                       coming = appended_ > 0 ? layer_.index.newest() + count : 0, // at most
             tail_slots = std::min(in_page + coming, layer_.packed.slots - tail);
-        Keys keys;
+        Attended attended;
         if (asked_ > 0 && tail > 0) {
             attend_to_stretches(first, count, tail);
-            keys.carried = carried_;
-            keys.carried_first = first;
+            attended.carried = carried_;
+            attended.carried_first = first;
         }
         std::optional<Fetched> fetched;
         if (tail_slots > 0) fetched.emplace(Fetched::EndOf{}, cache_, layer_, tail_slots - in_page);
         for (int64_t end = first + count; first < end; first += chunk())
-            run_chunk(first, std::min(chunk(), end - first), tail, tail_slots, keys);
+            run_chunk(first, std::min(chunk(), end - first), tail, tail_slots, attended);
         if (fetched) fetched->store();
     }
 
-    void run_chunk(int64_t first, int64_t count, int64_t tail, int64_t tail_slots, Keys& keys) {
+    void run_chunk(int64_t first, int64_t count, int64_t tail, int64_t tail_slots, Attended& attended) {
         const int64_t before = layer_.index.next();
         if (appended_ > 0) evict_before(outside_sinks(first, count));
         std::optional<Pending> last = append(first, count);
-        keys.segments = {layer_.dense_segment(geometry_)};
+        attended.segments = {layer_.dense_segment(geometry_)};
         if (tail_slots > 0)
-            keys.segments.push_back(slots_of(layer_.packed_segment(geometry_), tail - layer_.packed_first, tail_slots));
-        attend_in_parts(first, count, keys, last);
+            attended.segments.push_back(
+                slots_of(layer_.packed_segment(geometry_), tail - layer_.packed_first, tail_slots));
+        attend_in_parts(first, count, attended, last);
         zero_after_chunk(cache_, layer_, before);
     }
 

@@ -1,5 +1,7 @@
-// A decode: queries that attend one by one. Without recall that is one query; with it each picks its pages first.
+// A decode: queries that attend one by one. Without recall that is one query. With recall it is one to eight queries,
+// and each picks its pages first.
 #include <algorithm>
+#include <utility>
 
 #include "cache/calls/layer_call.hpp"
 #include "cache/layer/growth.hpp"
@@ -46,8 +48,8 @@ private:
             make_room(query, 1);
             std::optional<Pending> token = append(query, 1);
             if (picks_) pick_for(query);
-            const Keys keys{picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)};
-            attend(query, 1, keys, token);
+            const Attended attended{picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)};
+            attend(query, 1, attended, token);
             zero_after_chunk(cache_, layer_, before);
         }
         layer_.cold.is_moved = false;
@@ -58,6 +60,6 @@ private:
 
 } // namespace
 
-void decode(CacheState& cache, const CacheStep& args) { Decode(cache, args).run(); }
+void run_decode(CacheState& cache, const CacheStep& args) { Decode(cache, args).run(); }
 
 } // namespace winnow::cache

@@ -2,6 +2,7 @@
 #include "cache/calls/layer_call.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "cache/layer/eviction_pass.hpp"
@@ -23,7 +24,7 @@ void run_step(CacheState& cache, const CacheStep& args) {
     const Geometry& geometry = *cache.geometry;
     const int64_t appended = args.k ? args.k.shape[2] : 0, asked = args.q ? args.q.shape[2] : 0;
     if (geometry.recall() ? picks(geometry, args) : asked == 1)
-        decode(cache, args);
+        run_decode(cache, args);
     else if (geometry.recall() && (asked > 0 || appended > geometry.chunk()))
         run_cold_prompt(cache, args);
     else
@@ -78,10 +79,10 @@ void LayerCall::validate(const std::vector<Segment>& segments, int64_t chunk) co
 
 void LayerCall::take_scratch(const Growth& growth) {
     take_cold_scratch(cache_, std::max(growth.packed.slots, layer_.packed.slots), growth.bytes);
-    layer_.index.make_room(cells_);
 }
 
 std::optional<int64_t> LayerCall::most_leaving() const {
+    if (!geometry_.has_cells() || !geometry_.has_cold_budget()) return std::nullopt; // nobody needs it
     return appended_ == 1 ? rows_to_leave(outside_sinks(0, 1)) : layer_.index.newest() + appended_;
 }
 
@@ -92,6 +93,7 @@ void LayerCall::take_cell_positions(std::optional<int64_t> leaving) {
 }
 
 void LayerCall::commit(Growth growth, bool is_signed) {
+    layer_.index.make_room(cells_);
     if (growth.is_new) layer_.is_signed = is_signed && geometry_.recall();
     cache::commit(cache_, layer_, std::move(growth));
 }
@@ -197,19 +199,20 @@ int64_t LayerCall::outside_sinks(int64_t first, int64_t count) const {
     return others;
 }
 
-void LayerCall::attend_in_parts(int64_t first, int64_t count, const Keys& keys, std::optional<Pending>& pending) {
-    const int64_t at_a_time = queries_at_a_time(first, count, slots_in(keys.segments));
+void LayerCall::attend_in_parts(int64_t first, int64_t count, const Attended& attended,
+                                std::optional<Pending>& pending) {
+    const int64_t at_a_time = queries_at_a_time(first, count, slots_in(attended.segments));
     for (int64_t part = 0; asked_ > 0 && part < count; part += at_a_time)
-        attend(first + part, std::min(at_a_time, count - part), keys, pending);
+        attend(first + part, std::min(at_a_time, count - part), attended, pending);
 }
 
-void LayerCall::attend(int64_t first, int64_t count, const Keys& keys, std::optional<Pending>& pending) {
+void LayerCall::attend(int64_t first, int64_t count, const Attended& attended, std::optional<Pending>& pending) {
     SlotStep step;
     if (pending) step.append = pending->append;
-    step.attention = attention_of(first, count, slots_in(keys.segments));
-    step.attention.segments = keys.segments;
-    if (keys.carried)
-        step.attention.sdpa.carry = {rows_of(keys.carried, first - keys.carried_first, count), true, false};
+    step.attention = attention_of(first, count, slots_in(attended.segments));
+    step.attention.segments = attended.segments;
+    if (attended.carried)
+        step.attention.sdpa.carry = {rows_of(attended.carried, first - attended.carried_first, count), true, false};
     step.counted_queries = counted_queries(first, count);
     step.importance = geometry_.importance(args_.layer, asked_);
     if (step.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {
@@ -219,7 +222,7 @@ void LayerCall::attend(int64_t first, int64_t count, const Keys& keys, std::opti
     }
     if (step.counted_queries > 0 && count == 1) step.step_weights = step_weights();
     if (args_.scores_out)
-        attend_with_scores(step, first, count, static_cast<bool>(keys.carried));
+        attend_with_scores(step, first, count, static_cast<bool>(attended.carried));
     else
         cache_.device.step(step);
     if (step.output_sum)

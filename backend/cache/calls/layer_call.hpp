@@ -13,7 +13,7 @@ namespace winnow::cache {
 // cache_step: carried out as a decode, a prompt or a prompt over a cold tier.
 void run_step(CacheState& cache, const CacheStep& args);
 
-void decode(CacheState& cache, const CacheStep& args);
+void run_decode(CacheState& cache, const CacheStep& args);
 void run_prompt(CacheState& cache, const CacheStep& args);
 void run_cold_prompt(CacheState& cache, const CacheStep& args);
 
@@ -30,19 +30,19 @@ protected:
     ~LayerCall() = default;
 
     // What queries attend to.
-    struct Keys {
+    struct Attended {
         std::vector<Segment> segments;
         Tensor carried{}; // of a prompt over a cold tier: what its queries have of stretches before; else absent
         int64_t carried_first = 0; // the query of its first row
     };
-    // Rows that the launch of their attention appends. They are noted after it: a failure leaves no token that was not
-    // stored.
+    // Rows that the launch of their attention appends. They are noted after it: a failure leaves no token noted that
+    // was not stored.
     struct Pending {
         SlotAppend append;
         Run run;
     };
 
-    // Before anything changes, in this order.
+    // What comes before the tokens, in this order; nothing of the layer changes before `commit`.
     void check() const;
     Growth growth() const; // for all tokens of the call
     // What attentions over these segments are going to look like, `chunk` queries after `chunk` queries, in all lengths
@@ -51,13 +51,13 @@ protected:
     void take_scratch(const Growth& growth);
     // Memory for the rare pass by which the oldest tokens go, where one may come.
     void take_cell_positions(std::optional<int64_t> leaving);
-    std::optional<int64_t> most_leaving() const;
-    void commit(Growth growth, bool is_signed); // is_signed: where the layer is new, no row of it lacks a signature
+    std::optional<int64_t> most_leaving() const; // from the residual window before all tokens came
+    void commit(Growth growth, bool is_signed);  // is_signed: where the layer is new, no row of it lacks a signature
 
     void free_cells(); // tokens that had the cells before are gone
     // How many rows leave the residual window before `others` tokens come; none where no eviction pass is due.
     std::optional<int64_t> rows_to_leave(int64_t others) const;
-    // Of a cold tier with a budget, before `others` tokens come.
+    // Evicts the oldest tokens of a cold tier with a budget if `others` more find no room.
     void evict_oldest_before(int64_t others);
     // Has an eviction pass where the residual window, or without one the free-listed slots, have no room for `others`
     // tokens.
@@ -71,9 +71,9 @@ protected:
 
     // Queries [first, first + count) attend, and what that showed is accumulated; `pending` is appended before and
     // noted after.
-    void attend(int64_t first, int64_t count, const Keys& keys, std::optional<Pending>& pending);
+    void attend(int64_t first, int64_t count, const Attended& attended, std::optional<Pending>& pending);
     // The same in parts, where there is not scratch for the scores of all of them.
-    void attend_in_parts(int64_t first, int64_t count, const Keys& keys, std::optional<Pending>& pending);
+    void attend_in_parts(int64_t first, int64_t count, const Attended& attended, std::optional<Pending>& pending);
     int64_t queries_at_a_time(int64_t first, int64_t count, int64_t slots) const;
     // Of these queries, over so many slots. Segments and carry are the caller's.
     SlotAttention attention_of(int64_t first, int64_t count, int64_t slots) const;

@@ -1,6 +1,7 @@
-// A prompt, chunk by chunk: room, append, attention and what it showed. Under recall it is of one chunk without
-// queries.
+// A prompt, chunk by chunk: room, append, attention and what it showed. Under recall it is only an append of at most one
+// chunk, without queries.
 #include <algorithm>
+#include <utility>
 
 #include "cache/calls/layer_call.hpp"
 #include "cache/layer/growth.hpp"
