@@ -198,11 +198,10 @@ CellTracker::Opening CellTracker::drop(std::span<const int32_t> cells, std::vect
     return opening;
 }
 
-CellTracker::Opening CellTracker::restore(std::span<const int32_t> cells) {
+CellTracker::Opening CellTracker::restore(std::span<const int32_t> cells, bool replaces) {
     std::vector<int64_t> dead, guessed;
-    if (is_alone_) { // what the stream held is replaced
-        for (size_t cell = 0; cell < cells_.size(); ++cell)
-            if (cells_[cell].order >= 0) dead.push_back(static_cast<int64_t>(cell));
+    if (is_alone_) {
+        if (replaces) dead = cells_behind(0);
     } else if (!has_window_) {
         dead = guessed = find_orphans(cells);
     }

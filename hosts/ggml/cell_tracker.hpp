@@ -62,8 +62,9 @@ public:
     void append(std::span<const int32_t> cells);
     // A state that comes back, in the order of its cells: one sequence, or, where the stream was empty, any number.
     // Where it overwrites the first token of a sequence beside others, the rest of that sequence is dropped, too, as a
-    // guess: a state is exact in an empty stream. tokens_seen does not count it.
-    Opening restore(std::span<const int32_t> cells);
+    // guess: a state is exact in an empty stream. tokens_seen does not count it. replaces: what a stream of one
+    // sequence held is gone; else it came after the state.
+    Opening restore(std::span<const int32_t> cells, bool replaces);
 
     // The positions of the tokens in these cells moved, mostly because others before them are gone: the first token of
     // their sequence says nothing about the rest any more.

@@ -175,10 +175,8 @@ std::vector<PendingStates::State> PendingStates::take_seen(int64_t stream, const
             return false;
         });
     });
-    for (State& state : seen) {
-        state.is_set_aside = false;
+    for (State& state : seen)
         for (auto& [root, rows] : state.rows_of) rows.bytes.assign(rows.cells.size() * root->nb[1], 0);
-    }
     return seen;
 }
 

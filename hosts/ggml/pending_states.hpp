@@ -23,9 +23,9 @@ public:
     struct State {
         int64_t stream;
         std::map<const ggml_tensor*, Rows> rows_of; // by root
-        bool is_set_aside = false;
-        std::optional<uint64_t> number; // as Arrivals tells states
-        bool is_zero() const;           // each byte is 0
+        bool is_set_aside = false;                  // also once it is taken, because a token sees it
+        std::optional<uint64_t> number;             // as Arrivals tells states
+        bool is_zero() const;                       // each byte is 0
     };
 
     // The shape has to stay.

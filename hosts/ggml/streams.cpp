@@ -55,9 +55,9 @@ void Streams::take_mask(int64_t stream, std::span<const int32_t> cells, const gg
     its.taken_at_once = first - cells.begin();
 }
 
-CellTracker::Opening Streams::restore(int64_t stream, std::span<const int32_t> cells) {
+CellTracker::Opening Streams::restore(int64_t stream, std::span<const int32_t> cells, bool replaces) {
     of(stream).lost.forget(cells);
-    CellTracker::Opening opening = of(stream).tracker.restore(cells);
+    CellTracker::Opening opening = of(stream).tracker.restore(cells, replaces);
     const std::vector<int32_t> guessed(opening.guessed.begin(), opening.guessed.end());
     if (!guessed.empty())
         lose(stream, guessed, "its token was dropped for a state that overwrote the first token of its sequence");

@@ -41,7 +41,7 @@ public:
     int64_t taken_at_once(int64_t stream) const { return of(stream).taken_at_once; }
 
     // Restored states, removals and copies, as CellTracker has them.
-    CellTracker::Opening restore(int64_t stream, std::span<const int32_t> cells);
+    CellTracker::Opening restore(int64_t stream, std::span<const int32_t> cells, bool replaces);
     void note_shift(int64_t stream, std::span<const int32_t> cells) { of(stream).tracker.note_shift(cells); }
     void remove(int64_t stream, const CellRange& range);
     void copy(int64_t from, int64_t to);

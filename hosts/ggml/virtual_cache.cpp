@@ -109,10 +109,15 @@ void VirtualCache::restore_pending() {
     });
 }
 
+// What llama.cpp removed before it wrote the state goes now. When a token sees the state, the stream may have tokens of
+// that token's batch already, which have to stay.
 void VirtualCache::set_aside(PendingStates::State state) {
+    remove_what_base_lacks(state.stream);
+    figures_.note_removal(shape_.cells(), streams_.tokens());
     const std::vector<int32_t>& cells = state.rows_of.begin()->second.cells;
-    figures_.note_removal(static_cast<int64_t>(cells.size()), streams_.tokens());
-    for (const CellRange& range : to_ranges({cells.begin(), cells.end()})) remove(state.stream, range);
+    std::vector<CellRange> gone = to_ranges({cells.begin(), cells.end()});
+    if (shape_.streams() > 1) gone = {{0, shape_.cells()}}; // a stream of one sequence
+    for (const CellRange& range : gone) remove(state.stream, range);
     states_.set_aside(std::move(state));
 }
 
@@ -130,8 +135,8 @@ void VirtualCache::restore(const PendingStates::State& state) {
     try {
         const std::vector<int32_t>& cells = cells_of(shape_, state);
         for (const CellRange& range : to_ranges({cells.begin(), cells.end()})) states_.drop(state.stream, range);
-        remove_what_base_lacks(state.stream);
-        const CellTracker::Opening opening = streams_.restore(state.stream, cells);
+        if (!state.is_set_aside) remove_what_base_lacks(state.stream);
+        const CellTracker::Opening opening = streams_.restore(state.stream, cells, !state.is_set_aside);
         figures_.note_removal(opening.dead_cells(), opening.dead_cells() + streams_.tokens());
         cache_.apply(opening, state.stream);
         for (const CellRange& range : opening.dead) arrivals_.forget(range);

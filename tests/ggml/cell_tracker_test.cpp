@@ -80,14 +80,14 @@ public:
     }
 
     // A state of one sequence, which has just been removed, comes back in these cells.
-    Answer restore(const std::vector<Token> &state) {
+    Answer restore(const std::vector<Token> &state, bool replaces = true) {
         std::vector<int32_t> its;
         const auto before = resident_;
         for (const Token &token : state) {
             its.push_back(token.cell);
             resident_[token.cell] = {{token.sequence}, next_[token.sequence]++};
         }
-        return answer_to(tracker_.restore(its), before);
+        return answer_to(tracker_.restore(its, replaces), before);
     }
 
     int64_t count_before(int64_t cell) const { return tracker_.count_before(cell); }
@@ -361,6 +361,9 @@ void test_restored_alone() {
     expect_dead("the restored sequence goes on", host.append(tokens(7, 1, 0)), {});
     host.remove(0, 4);
     expect_dead("its tail goes", host.append(tokens(6, 1, 0)), {});
+    Host late(true);
+    late.append(tokens(2, 1, 0));
+    expect_dead("a state that was there before the batch", late.restore(tokens(0, 2, 0), false), {});
 }
 
 void test_restored_shared() {
