@@ -1,5 +1,5 @@
-// A prompt, chunk by chunk: room, append, attention and what it showed. Under recall it is only an append of at most one
-// chunk, without queries.
+// A prompt, chunk by chunk: room, append, attention and what it showed. Under recall it is only an append of at most
+// one chunk, without queries.
 #include <algorithm>
 #include <utility>
 
