@@ -42,19 +42,18 @@ static int32_t fail(int32_t status, char *message, size_t message_size, const ch
 
 #ifdef _WIN32
 
+static int is_path(const char *name) { return strpbrk(name, "/\\") != NULL; }
 static int exists(const char *path) { return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES; }
 
 static void *open_object(const char *path) {
     /* Libraries that a backend needs are looked for beside it, too; that asks for a path without '/'. */
     char name[WINNOW_LOADER_PATH_SIZE];
     size_t i;
-    int is_path = 0;
     for (i = 0; path[i] != '\0'; ++i) {
         name[i] = path[i] == '/' ? '\\' : path[i];
-        is_path = is_path || name[i] == '\\';
     }
     name[i] = '\0';
-    return (void *)LoadLibraryExA(name, NULL, is_path ? LOAD_WITH_ALTERED_SEARCH_PATH : 0);
+    return (void *)LoadLibraryExA(name, NULL, is_path(path) ? LOAD_WITH_ALTERED_SEARCH_PATH : 0);
 }
 
 static winnow_get_api_fn find_get_api(void *object) {
@@ -99,8 +98,6 @@ static char *last_slash(char *path) {
     char *slash = strrchr(path, '/'), *backslash = strrchr(path, '\\');
     return slash == NULL || (backslash != NULL && backslash > slash) ? backslash : slash;
 }
-
-static int is_path(const char *name) { return strpbrk(name, "/\\") != NULL; }
 
 #else
 

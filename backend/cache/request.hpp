@@ -35,6 +35,9 @@ struct CacheStep {
     int64_t window_left = 0;
     int64_t draft_tokens = 0;
     Tensor cells, mask, mask_slopes;
+
+    int64_t appended() const { return k ? k.shape[2] : 0; } // tokens
+    int64_t asked() const { return q ? q.shape[2] : 0; }    // query tokens
 };
 
 // winnow_cache_rows_desc, checked.

@@ -8,9 +8,7 @@
 
 #include "cache/calls/layer_call.hpp"
 #include "cache/layer/eviction_pass.hpp"
-#include "cache/layer/growth.hpp"
 #include "cache/layer/zeroing.hpp"
-#include "cache/recall/cold_rows.hpp"
 #include "cache/recall/recall.hpp"
 
 namespace winnow::cache {
@@ -30,12 +28,7 @@ public:
         take_carried();
         take_cell_positions(most_leaving());
         commit(std::move(grown), true);
-        keeping_pick_counts(cache_, layer_, [&] {
-            if (appended_ > 0)
-                keeping_layer(cache_, layer_, [&] { run_pieces(); });
-            else
-                run_pieces();
-        });
+        keeping_pick_counts(cache_, layer_, [&] { keeping(appended_ > 0, [&] { run_pieces(); }); });
     }
 
 private:
@@ -85,10 +78,10 @@ private:
     // Slots before the tail do not change while the piece runs.
     void run_piece(int64_t first, int64_t count) {
         if (!layer_.is_signed) sign_all(cache_, layer_);
-        const int64_t page = geometry_.recall().page_slots, tail = layer_.in_front / page * page,
-                      in_page = layer_.in_front - tail,
-                      coming = appended_ > 0 ? layer_.index.newest() + count : 0, // at most
-            tail_slots = std::min(in_page + coming, layer_.packed.slots - tail);
+        const int64_t page = geometry_.recall().page_slots;
+        const int64_t tail = layer_.in_front / page * page, in_page = layer_.in_front - tail;
+        const int64_t coming = appended_ > 0 ? layer_.index.newest() + count : 0; // at most
+        const int64_t tail_slots = std::min(in_page + coming, layer_.packed.slots - tail);
         Attended attended;
         if (asked_ > 0 && tail > 0) {
             attend_to_stretches(first, count, tail);

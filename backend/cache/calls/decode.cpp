@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "cache/calls/layer_call.hpp"
-#include "cache/layer/growth.hpp"
 #include "cache/layer/zeroing.hpp"
-#include "cache/recall/cold_rows.hpp"
 #include "cache/recall/recall.hpp"
 
 namespace winnow::cache {
@@ -23,12 +21,7 @@ public:
         take_scratch(grown);
         take_cell_positions(most_leaving());
         commit(std::move(grown), true);
-        keeping_pick_counts(cache_, layer_, [&] {
-            if (changes_before_reading())
-                keeping_layer(cache_, layer_, [&] { decode_all(); });
-            else
-                decode_all();
-        });
+        keeping_pick_counts(cache_, layer_, [&] { keeping(changes_before_reading(), [&] { decode_all(); }); });
     }
 
 private:
@@ -48,8 +41,7 @@ private:
             make_room(query, 1);
             std::optional<Pending> token = append(query, 1);
             if (picks_) pick_for(query);
-            const Attended attended{picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)};
-            attend(query, 1, attended, token);
+            attend(query, 1, {picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)}, token);
             zero_after_chunk(cache_, layer_, before);
         }
         layer_.cold.is_moved = false;

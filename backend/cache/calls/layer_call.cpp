@@ -16,16 +16,14 @@
 namespace winnow::cache {
 
 bool picks(const Geometry& geometry, const CacheStep& args) {
-    const int64_t asked = args.q ? args.q.shape[2] : 0;
-    return geometry.recall() && asked > 0 && asked <= std::min(most_picking, geometry.chunk());
+    return geometry.recall() && args.asked() > 0 && args.asked() <= std::min(most_picking, geometry.chunk());
 }
 
 void run_step(CacheState& cache, const CacheStep& args) {
     const Geometry& geometry = *cache.geometry;
-    const int64_t appended = args.k ? args.k.shape[2] : 0, asked = args.q ? args.q.shape[2] : 0;
-    if (geometry.recall() ? picks(geometry, args) : asked == 1)
+    if (geometry.recall() ? picks(geometry, args) : args.asked() == 1)
         run_decode(cache, args);
-    else if (geometry.recall() && (asked > 0 || appended > geometry.chunk()))
+    else if (geometry.recall() && (args.asked() > 0 || args.appended() > geometry.chunk()))
         run_cold_prompt(cache, args);
     else
         run_prompt(cache, args);
@@ -34,9 +32,8 @@ void run_step(CacheState& cache, const CacheStep& args) {
 
 LayerCall::LayerCall(CacheState& cache, const CacheStep& args)
     : cache_(cache), geometry_(*cache.geometry), args_(args), sequence_(cache.sequence(args.sequence)),
-      layer_(sequence_.layers[static_cast<size_t>(args.layer)]), appended_(args.k ? args.k.shape[2] : 0),
-      asked_(args.q ? args.q.shape[2] : 0), seen_(layer_.index.next()),
-      cells_(read_token_ids(args.cells, "cells", geometry_.request().cells)) {}
+      layer_(sequence_.layers[static_cast<size_t>(args.layer)]), appended_(args.appended()), asked_(args.asked()),
+      seen_(layer_.index.next()), cells_(read_token_ids(args.cells, "cells", geometry_.request().cells)) {}
 
 void LayerCall::check() const {
     const int64_t most = geometry_.has_cells() ? most_seen : geometry_.shape().context;
@@ -206,11 +203,11 @@ void LayerCall::attend_in_parts(int64_t first, int64_t count, const Attended& at
         attend(first + part, std::min(at_a_time, count - part), attended, pending);
 }
 
-void LayerCall::attend(int64_t first, int64_t count, const Attended& attended, std::optional<Pending>& pending) {
+void LayerCall::attend(int64_t first, int64_t count, Attended attended, std::optional<Pending>& pending) {
     SlotStep step;
     if (pending) step.append = pending->append;
     step.attention = attention_of(first, count, slots_in(attended.segments));
-    step.attention.segments = attended.segments;
+    step.attention.segments = std::move(attended.segments);
     if (attended.carried)
         step.attention.sdpa.carry = {rows_of(attended.carried, first - attended.carried_first, count), true, false};
     step.counted_queries = counted_queries(first, count);

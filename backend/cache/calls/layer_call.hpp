@@ -7,6 +7,7 @@
 
 #include "cache/cache_state.hpp"
 #include "cache/layer/growth.hpp"
+#include "cache/recall/cold_rows.hpp"
 
 namespace winnow::cache {
 
@@ -54,6 +55,15 @@ protected:
     std::optional<int64_t> most_leaving() const; // from the residual window before all tokens came
     void commit(Growth growth, bool is_signed);  // is_signed: where the layer is new, no row of it lacks a signature
 
+    // Runs the rest of the call. changes: so that the layer is as before where the file of its cold tier fails it.
+    template <class Action>
+    void keeping(bool changes, Action&& action) {
+        if (changes)
+            keeping_layer(cache_, layer_, action);
+        else
+            action();
+    }
+
     void free_cells(); // tokens that had the cells before are gone
     // How many rows leave the residual window before `others` tokens come; none where no eviction pass is due.
     std::optional<int64_t> rows_to_leave(int64_t others) const;
@@ -71,7 +81,7 @@ protected:
 
     // Queries [first, first + count) attend, and what that showed is accumulated; `pending` is appended before and
     // noted after.
-    void attend(int64_t first, int64_t count, const Attended& attended, std::optional<Pending>& pending);
+    void attend(int64_t first, int64_t count, Attended attended, std::optional<Pending>& pending);
     // The same in parts, where there is not scratch for the scores of all of them.
     void attend_in_parts(int64_t first, int64_t count, const Attended& attended, std::optional<Pending>& pending);
     int64_t queries_at_a_time(int64_t first, int64_t count, int64_t slots) const;

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "cache/calls/layer_call.hpp"
-#include "cache/layer/growth.hpp"
 #include "cache/layer/zeroing.hpp"
-#include "cache/recall/cold_rows.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -22,10 +20,7 @@ public:
         take_scratch(grown);
         take_cell_positions(most_leaving());
         commit(std::move(grown), true);
-        if (appended_ > 0)
-            keeping_layer(cache_, layer_, [&] { run_chunks(); });
-        else
-            run_chunks();
+        keeping(appended_ > 0, [&] { run_chunks(); });
     }
 
 private:

@@ -26,7 +26,7 @@ public:
         take_scratch(grown);
         take_cell_positions(layer_.index.newest() + appended_);
         commit(std::move(grown), false);
-        keeping_layer(cache_, layer_, [&] { append_chunks(); });
+        keeping(appended_ > 0, [&] { append_chunks(); });
     }
 
     // Memory was taken as for all tokens in each head.
