@@ -273,6 +273,16 @@ def expect_shares(caches, share):
             expect(cache["policy"] == "none" and cache["evictions"] == 0, f"windows have a budget: {cache}")
 
 
+def device_states(host, program, model, text):
+    """"both" where llama.cpp itself puts back states of a model that lie on the device; else "host", and says so. Older
+    llama.cpp abort where the cells of a window's state are no single range. program: states."""
+    with host.start(program, model, text, "device", winnow=False) as process:
+        if process.wait() == 0:
+            return "both"
+    not_tested(f"states on the device of {model.stem}", "llama.cpp fails without Winnow, too")
+    return "host"
+
+
 def main(test):
     """Runs a test function: its failures become one line and a status."""
     try:

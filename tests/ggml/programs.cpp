@@ -4,7 +4,7 @@
 // is without Winnow, and the embeddings are compared. A program is made from a seed, and one that fails is printed, as
 // short as it still fails.
 //
-//   programs <model> <first seed> <count> <first seed with states> <count of those>
+//   programs <model> <first seed> <count> <first seed with states> <count of those> host|both: where states may lie
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -70,7 +70,8 @@ class Run {
 public:
     // `reference`: the same model, for the context in place.
     Run(llama_model *reference, llama_model *model, const Plugin &plugin, const Program &program, const Family &family)
-        : program_(program), vocabulary_(llama_vocab_n_tokens(llama_model_get_vocab(model))) {
+        : program_(program), has_device_states_(family.has_device_states),
+          vocabulary_(llama_vocab_n_tokens(llama_model_get_vocab(model))) {
         plugin.set_kv("");
         in_place_.emplace(reference, program, family.is_encoder);
         plugin.set_kv("none:k=f16,v=f16");
@@ -270,7 +271,8 @@ private:
 
     void save_action(const Action &action, int sequence) {
         const int of = action.first % 6 == 0 ? all : sequence;
-        const llama_state_seq_flags flags = of == all ? 0 : kinds_of_states[action.count % std::size(kinds_of_states)];
+        llama_state_seq_flags flags = of == all ? 0 : kinds_of_states[action.count % std::size(kinds_of_states)];
+        if (!has_device_states_) flags &= ~on_device;
         both_sizes("state of " + std::to_string(of) + ", flags " + std::to_string(flags),
                    [&](Session &session) { return session.save(of, flags); });
     }
@@ -309,6 +311,7 @@ private:
     }
 
     const Program &program_;
+    const bool has_device_states_;
     const int vocabulary_;
     std::optional<Session> in_place_, virtual_;
     std::string fault_;
@@ -336,7 +339,7 @@ Model load(const char *path, ggml_backend_dev_t *devices) {
     return model;
 }
 
-bool run(const char *path, const std::array<unsigned, 4> &seeds) {
+bool run(const char *path, const std::array<unsigned, 4> &seeds, bool has_device_states) {
     const auto [first, count, first_with_states, count_with_states] = seeds;
     llama_log_set(take_log, nullptr);
     ggml_backend_load_all();
@@ -347,7 +350,7 @@ bool run(const char *path, const std::array<unsigned, 4> &seeds) {
     std::array<char, 64> architecture{};
     llama_model_meta_val_str(model.get(), "general.architecture", architecture.data(), architecture.size());
     const std::string name = architecture.data();
-    const Family family{name == "gemma-embedding", name == "llama4"};
+    const Family family{name == "gemma-embedding", name == "llama4", has_device_states};
     const Model without = family.is_encoder ? load(path, devices + 1) : Model(nullptr, llama_model_free);
     llama_model *const reference = without ? without.get() : model.get();
     int decoded = 0;
@@ -383,14 +386,16 @@ bool run(const char *path, const std::array<unsigned, 4> &seeds) {
 } // namespace
 
 int main(int count, char **arguments) {
-    if (count != 6) {
-        std::fprintf(stderr, "programs <model> <first seed> <count> <first seed with states> <count of those>\n");
+    const std::string where = count == 7 ? arguments[6] : "";
+    if (where != "host" && where != "both") {
+        std::fprintf(stderr,
+                     "programs <model> <first seed> <count> <first seed with states> <count of those> host|both\n");
         return 2;
     }
     try {
         std::array<unsigned, 4> seeds{};
         for (size_t i = 0; i < seeds.size(); ++i) seeds[i] = static_cast<unsigned>(std::atoi(arguments[2 + i]));
-        return run(arguments[1], seeds) ? 0 : 1;
+        return run(arguments[1], seeds, where == "both") ? 0 : 1;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "programs: %s\n", error.what());
         return 1;

@@ -40,7 +40,7 @@ struct Program {
 };
 
 struct Family {
-    bool is_encoder, is_chunked;
+    bool is_encoder, is_chunked, has_device_states;
 };
 
 inline Program make_program(unsigned seed, const Family &family, bool has_states) {

@@ -4,7 +4,9 @@
 //   <use>: <bytes that differ> <largest difference of a logit> <tokens that came out>
 //   <use>: not tested, <reason>
 //
-//   states <model> <file with text>
+// Without the plugin it runs llama.cpp alone: then it shows which states llama.cpp itself cannot put back.
+//
+//   states <model> <file with text> host|device|both: which uses, by where their states lie
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -210,10 +212,9 @@ void run(llama_model *model, const Tokens &text, const Use &use) {
     std::fflush(stdout);
 }
 
-void run_all(const char *model_path, const char *text_path) {
+void run_all(const char *model_path, const char *text_path, const std::string &where) {
     ggml_backend_load_all();
     ggml_backend_dev_t devices[] = {ggml_backend_dev_by_name("Winnow"), nullptr};
-    if (!devices[0]) throw std::runtime_error("there is no device Winnow");
     llama_model_params params = llama_model_default_params();
     params.devices = devices;
     const std::unique_ptr<llama_model, decltype(&llama_model_free)> model(
@@ -228,6 +229,7 @@ void run_all(const char *model_path, const char *text_path) {
     if (count < 600) throw std::runtime_error("the text is too short");
     text.resize(static_cast<size_t>(count));
     for (const Use &use : uses) {
+        if (where == (use.lies_on_device ? "host" : "device")) continue;
         if (use.lies_on_device && on_device == 0)
             std::printf("%s: not tested, this llama.cpp has no LLAMA_STATE_SEQ_FLAGS_ON_DEVICE\n", use.name);
         else
@@ -238,12 +240,13 @@ void run_all(const char *model_path, const char *text_path) {
 } // namespace
 
 int main(int count, char **arguments) {
-    if (count != 3) {
-        std::fprintf(stderr, "states <model> <file with text>\n");
+    const std::string where = count == 4 ? arguments[3] : "";
+    if (where != "host" && where != "device" && where != "both") {
+        std::fprintf(stderr, "states <model> <file with text> host|device|both\n");
         return 2;
     }
     try {
-        run_all(arguments[1], arguments[2]);
+        run_all(arguments[1], arguments[2], where);
     } catch (const std::exception &error) {
         std::fprintf(stderr, "states: %s\n", error.what());
         return 1;

@@ -17,13 +17,13 @@ FULL = "none:k=f16,v=f16"
 STRINGS = (FULL, "winnow", "winnow:budget=1/4")
 BESIDE = ("beside", "both, fresh")  # the uses in which a state comes beside another sequence
 TOGETHER = "both, pending"  # the use in which both come together, into cells that may be others
-USES = 18
+USES = {"both": 18, "host": 15}  # by where states may lie
 ROUNDING = 0.002  # of a logit, in f32 sums of another order; in place there are differences of 0.0008
 
 
-def run(host, options, model, kv):
+def run(host, options, model, kv, where):
     """{use: (bytes that differ, largest difference of a logit, tokens)}"""
-    out, _, report = host.run(options.program, model, options.text, winnow=True,
+    out, _, report = host.run(options.program, model, options.text, where, winnow=True,
                               environment=llama_cpp.kv_environment(kv))
     if kv:
         expect(report["caches"] and report["sdpa_calls"] == 0, f"a cache is in place: {report['caches']}")
@@ -31,7 +31,7 @@ def run(host, options, model, kv):
     else:
         llama_cpp.expect_in_place(report)
     lines = dict(line.split(": ") for line in out.splitlines())
-    expect(len(lines) == USES, f"the program's output is {out}")
+    expect(len(lines) == USES[where], f"the program's output is {out}")
     found = {}
     for use, values in lines.items():
         if values.startswith("not tested, "):
@@ -49,9 +49,10 @@ def test():
     host = llama_cpp.Host(options)
     for family in ("plain", "windows"):
         model = random_models.make(family, options.work)
-        in_place = run(host, options, model, None)
+        where = llama_cpp.device_states(host, options.program, model, options.text)
+        in_place = run(host, options, model, None, where)
         for kv in STRINGS:
-            for use, (differing, largest, tokens) in run(host, options, model, kv).items():
+            for use, (differing, largest, tokens) in run(host, options, model, kv, where).items():
                 what = f"{family}, {kv}, {use}"
                 print(f"{what}: {differing} bytes differ, logits by {largest:g}")
                 expect(differing == 0, f"{what}: {differing} bytes are others when the state is saved again")
