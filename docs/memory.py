@@ -39,7 +39,7 @@ def picture(planned):
     panel.text(WEIGHTS / 2, 0, f"weights {WEIGHTS:.1f} GiB", va="center", ha="center", fontsize=9)
     panel.invert_yaxis()
     panel.set_xlim(0, 10.5)
-    panel.set_xlabel("GiB")
+    panel.set_xlabel("GiB (less is better)")
     panel.spines[["top", "right"]].set_visible(False)
     panel.set_title("Llama 3.1 8B (Q4_0), a full context of 32,768 tokens, computed", fontsize=10)
     figure.tight_layout()
