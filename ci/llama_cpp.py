@@ -26,7 +26,7 @@ PROGRAMS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-quanti
 TARGETS = ("winnow_ggml", "winnow_opencl", "winnow_reference", "winnow_flush_log", "winnow_old_backend")
 HELPERS = {"winnow_load_backend": "llama_archs_.*", "winnow_llama_sequences": "virtual_sequences",
            "winnow_llama_save_load_state": "save_load_state", "winnow_virtual_plan_test": "virtual_plan",
-           "winnow_virtual_host_test": "virtual_host", "winnow_llama_states": "virtual_(exact_states|programs)",
+           "winnow_virtual_host_test": "virtual_host", "winnow_llama_states": "virtual_exact_states",
            "winnow_llama_programs": "virtual_programs", "winnow_ggml_later": "version"}
 MOST_OUTPUT = 1 << 20  # bytes of a test that passed, in which it says what of it was not tested
 # A column of the row, and the tests of tests/ggml that it stands for, as regular expressions.

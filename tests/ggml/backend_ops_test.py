@@ -16,7 +16,7 @@ from llama_cpp import expect
 
 OPERATIONS = ("FLASH_ATTN_EXT", "SET_ROWS")
 ASSIGNMENT = re.compile(r"\w+=(?:\[[^\]]*\]|[^,]*)")
-TYPES = re.compile(r"type_(?:KV?|V|src|dst)=(\w+)")
+TYPES = re.compile(r"type(?:_KV?|_V|_src|_dst)?=(\w+)")  # older suites of SET_ROWS have one type
 OF_CACHES = {"f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"}  # which Winnow stores
 
 # A sample takes from all strata alike, by the hash of the parameters, so that it is the same everywhere.

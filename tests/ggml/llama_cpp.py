@@ -273,14 +273,18 @@ def expect_shares(caches, share):
             expect(cache["policy"] == "none" and cache["evictions"] == 0, f"windows have a budget: {cache}")
 
 
-def device_states(host, program, model, text):
-    """"both" where llama.cpp itself puts back states of a model that lie on the device; else "host", and says so. Older
-    llama.cpp abort where the cells of a window's state are no single range. program: states."""
-    with host.start(program, model, text, "device", winnow=False) as process:
-        if process.wait() == 0:
-            return "both"
-    not_tested(f"states on the device of {model.stem}", "llama.cpp fails without Winnow, too")
-    return "host"
+def run_states(host, name, program, *arguments, environment=None):
+    """(stdout, stderr, report, where) of a program whose last argument says where states may lie: "both", or "host"
+    where it fails without Winnow, too, and says so. Older llama.cpp abort where the cells of a state on the device are
+    ranges of other lengths than those that they are put back into."""
+    try:
+        return *host.run(program, *arguments, "both", winnow=True, environment=environment), "both"
+    except Failure:
+        with host.start(program, *arguments, "both", winnow=False) as process:
+            if process.wait() == 0:
+                raise
+    not_tested(f"states on the device of {name}", "llama.cpp fails without Winnow, too")
+    return *host.run(program, *arguments, "host", winnow=True, environment=environment), "host"
 
 
 def main(test):

@@ -2,7 +2,8 @@
 // states that are saved and put back. Each runs in a context whose cache is in place and, operation by operation, in
 // one whose cache is Winnow's and full. Both have to give the same logits. An encoder has no cache: its first context
 // is without Winnow, and the embeddings are compared. A program is made from a seed, and one that fails is printed, as
-// short as it still fails.
+// short as it still fails. Without the plugin both contexts are llama.cpp's: so it shows which programs end llama.cpp
+// itself.
 //
 //   programs <model> <first seed> <count> <first seed with states> <count of those> host|both: where states may lie
 #include <algorithm>
@@ -50,7 +51,8 @@ void take_log(ggml_log_level, const char *text, void *) {
 // The plugin's functions, by which contexts that are made from now on have virtual caches or none.
 class Plugin {
 public:
-    explicit Plugin(ggml_backend_dev_t device) {
+    explicit Plugin(ggml_backend_dev_t device) { // nullptr: there is none
+        if (!device) return;
         ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(device);
         set_kv_ =
             reinterpret_cast<decltype(set_kv_)>(ggml_backend_reg_get_proc_address(registry, "winnow_ggml_set_kv"));
@@ -58,7 +60,7 @@ public:
     }
     void set_kv(const char *config) const {
         std::array<char, 512> message{};
-        if (set_kv_(config, message.data(), message.size()) != 0) throw std::runtime_error(message.data());
+        if (set_kv_ && set_kv_(config, message.data(), message.size()) != 0) throw std::runtime_error(message.data());
     }
 
 private:
@@ -344,7 +346,6 @@ bool run(const char *path, const std::array<unsigned, 4> &seeds, bool has_device
     llama_log_set(take_log, nullptr);
     ggml_backend_load_all();
     ggml_backend_dev_t devices[] = {ggml_backend_dev_by_name("Winnow"), nullptr};
-    if (!devices[0]) throw std::runtime_error("there is no device Winnow");
     const Plugin plugin(devices[0]);
     const Model model = load(path, devices);
     std::array<char, 64> architecture{};

@@ -6,7 +6,7 @@
 //
 // Without the plugin it runs llama.cpp alone: then it shows which states llama.cpp itself cannot put back.
 //
-//   states <model> <file with text> host|device|both: which uses, by where their states lie
+//   states <model> <file with text> host|both: where states may lie, in the host's memory or on the device, too
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -229,7 +229,7 @@ void run_all(const char *model_path, const char *text_path, const std::string &w
     if (count < 600) throw std::runtime_error("the text is too short");
     text.resize(static_cast<size_t>(count));
     for (const Use &use : uses) {
-        if (where == (use.lies_on_device ? "host" : "device")) continue;
+        if (use.lies_on_device && where == "host") continue;
         if (use.lies_on_device && on_device == 0)
             std::printf("%s: not tested, this llama.cpp has no LLAMA_STATE_SEQ_FLAGS_ON_DEVICE\n", use.name);
         else
@@ -241,8 +241,8 @@ void run_all(const char *model_path, const char *text_path, const std::string &w
 
 int main(int count, char **arguments) {
     const std::string where = count == 4 ? arguments[3] : "";
-    if (where != "host" && where != "device" && where != "both") {
-        std::fprintf(stderr, "states <model> <file with text> host|device|both\n");
+    if (where != "host" && where != "both") {
+        std::fprintf(stderr, "states <model> <file with text> host|both\n");
         return 2;
     }
     try {

@@ -21,10 +21,10 @@ USES = {"both": 18, "host": 15}  # by where states may lie
 ROUNDING = 0.002  # of a logit, in f32 sums of another order; in place there are differences of 0.0008
 
 
-def run(host, options, model, kv, where):
+def run(host, options, model, kv):
     """{use: (bytes that differ, largest difference of a logit, tokens)}"""
-    out, _, report = host.run(options.program, model, options.text, where, winnow=True,
-                              environment=llama_cpp.kv_environment(kv))
+    out, _, report, where = llama_cpp.run_states(host, model.stem, options.program, model, options.text,
+                                                 environment=llama_cpp.kv_environment(kv))
     if kv:
         expect(report["caches"] and report["sdpa_calls"] == 0, f"a cache is in place: {report['caches']}")
         expect(any(cache["restored"] > 0 for cache in report["caches"]), "nothing was restored")
@@ -49,10 +49,9 @@ def test():
     host = llama_cpp.Host(options)
     for family in ("plain", "windows"):
         model = random_models.make(family, options.work)
-        where = llama_cpp.device_states(host, options.program, model, options.text)
-        in_place = run(host, options, model, None, where)
+        in_place = run(host, options, model, None)
         for kv in STRINGS:
-            for use, (differing, largest, tokens) in run(host, options, model, kv, where).items():
+            for use, (differing, largest, tokens) in run(host, options, model, kv).items():
                 what = f"{family}, {kv}, {use}"
                 print(f"{what}: {differing} bytes differ, logits by {largest:g}")
                 expect(differing == 0, f"{what}: {differing} bytes are others when the state is saved again")

@@ -41,9 +41,8 @@ def check(family, count, report, error, refused):
 
 
 def test():
-    parser = llama_cpp.parser(__doc__, "text")
+    parser = llama_cpp.parser(__doc__)
     parser.add_argument("--program", type=Path, required=True, help="programs")
-    parser.add_argument("--states-program", type=Path, required=True, help="states")
     seeds = {"nargs": 2, "type": int, "required": True, "metavar": ("SEED", "COUNT")}
     parser.add_argument("--without-states", **seeds, help="first seed and number of programs of each family")
     parser.add_argument("--with-states", **seeds, help="the same of programs with states")
@@ -52,10 +51,8 @@ def test():
     host = llama_cpp.Host(options)
     for family in options.families:
         model = random_models.make(family, options.work)
-        where = ("both" if family == "encoder" else
-                 llama_cpp.device_states(host, options.states_program, model, options.text))
-        out, _, report = host.run(options.program, model, *options.without_states, *options.with_states, where,
-                                  winnow=True)
+        out, _, report, _ = llama_cpp.run_states(host, family, options.program, model, *options.without_states,
+                                                 *options.with_states)
         print(f"{family}: {out.strip()}", flush=True)
         found = re.fullmatch(r"\d+ programs, (\d+) tokens decoded, largest error (\S+), (\d+) refused", out.strip())
         count = options.without_states[1] + options.with_states[1]
