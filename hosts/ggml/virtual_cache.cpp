@@ -178,6 +178,7 @@ void VirtualCache::remove(int64_t stream, const CellRange& cells) {
 void VirtualCache::read(const ggml_tensor* root, char* data, size_t offset, size_t size) {
     if (!failed_.empty()) throw std::runtime_error(failed_);
     states_.end_state();
+    arrivals_.end_state();
     std::vector<char> rows;
     shape_.each_stream(root, offset, size, [&](int64_t stream, int64_t first, int64_t count) {
         // Records of a state and of other tokens do not go together. A state that is read alone is as it was written.
