@@ -182,12 +182,13 @@ void Backend::look_at_event(const std::function<void(void*)>& look) const {
     const std::unique_ptr<winnow_event, int32_t (*)(winnow_event*)> event(made, api().event_destroy);
     api().event_wait(made);
     void* handle = nullptr;
-    if (api().event_get_cl(made, &handle) == WINNOW_OK) look(handle);
+    const winnow_opencl_api* const opencl = opened_.opencl();
+    if (opencl != nullptr && opencl->get_event(made, &handle) == WINNOW_OK) look(handle);
 }
 
 winnow_cache* Backend::make_cache(const winnow_cache_desc& desc) {
     winnow_cache* cache = nullptr;
-    check(api().cache_create(context(), &desc, &cache));
+    check(caches().create(context(), &desc, &cache));
     return cache;
 }
 
@@ -195,37 +196,37 @@ winnow_cache_stats Backend::estimate(const winnow_cache_desc& desc, int64_t toke
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
     char message[512] = "";
-    if (api().cache_estimate(context(), &desc, tokens, &stats, message, sizeof message) != WINNOW_OK)
+    if (caches().estimate(context(), &desc, tokens, &stats, message, sizeof message) != WINNOW_OK)
         throw std::runtime_error(message);
     return stats;
 }
 
-void Backend::destroy(winnow_cache* cache) { api().cache_destroy(cache); }
+void Backend::destroy(winnow_cache* cache) { caches().destroy(cache); }
 
 void Backend::run(winnow_cache* cache, const winnow_cache_step_desc& desc) {
-    check(api().cache_step(cache, &desc, nullptr));
+    check(caches().step(cache, &desc, nullptr));
     check(api().finish(context()));
 }
 
 void Backend::copy(winnow_cache* cache, int64_t from, int64_t to) {
-    check(api().cache_copy(cache, from, to));
+    check(caches().copy(cache, from, to));
     check(api().finish(context()));
 }
 
 void Backend::remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
-    check(api().cache_remove(cache, sequence, begin, end));
+    check(caches().remove(cache, sequence, begin, end));
     check(api().finish(context()));
 }
 
 void Backend::shift(winnow_cache* cache, int64_t sequence, int64_t delta) {
-    check(api().cache_shift(cache, sequence, 0, -1, delta));
+    check(caches().shift(cache, sequence, 0, -1, delta));
     check(api().finish(context()));
 }
 
 winnow_cache_stats Backend::stats(winnow_cache* cache) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    check(api().cache_stats(cache, &stats));
+    check(caches().stats(cache, &stats));
     return stats;
 }
 

@@ -82,6 +82,7 @@ private:
     static void log(void* backend, int32_t level, const char* text);
 
     const winnow_api& api() const { return opened_.api(); }
+    const winnow_cache_api& caches() const { return opened_.caches(); }
     winnow_context* context() const { return context_.get(); }
 
     tools::OpenBackend opened_;

@@ -187,6 +187,7 @@ int32_t winnow_library_open(const char *name, const winnow_host_info *host, winn
                             size_t message_size) {
     const winnow_host_info this_version = {sizeof(winnow_host_info), WINNOW_API_VERSION, WINNOW_API_VERSION, 0, NULL};
     winnow_get_api_fn get_api;
+    const void *caches = NULL;
     char reason[512];
     int32_t status;
 
@@ -232,6 +233,10 @@ int32_t winnow_library_open(const char *name, const winnow_host_info *host, winn
         status = get_api(host != NULL ? host : &this_version, &library->api, message, message_size);
         if (status == WINNOW_OK && library->api == NULL) {
             status = fail(WINNOW_ERROR_INTERNAL, message, message_size, "%s gave no table", library->path);
+        }
+        if (status == WINNOW_OK &&
+            library->api->get_table(WINNOW_CACHE_TABLE, WINNOW_CACHE_VERSION, &caches, NULL, 0) == WINNOW_OK) {
+            library->caches = (const winnow_cache_api *)caches;
         }
     }
     if (status != WINNOW_OK) {

@@ -19,7 +19,7 @@
 #ifndef WINNOW_LOADER_H
 #define WINNOW_LOADER_H
 
-#include "winnow.h"
+#include "winnow_cache.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,6 +30,7 @@ extern "C" {
 /* An open backend. Not to be copied while both copies are in use: one winnow_library_close ends it. */
 typedef struct winnow_library {
     const winnow_api *api;              /* valid until winnow_library_close */
+    const winnow_cache_api *caches;     /* likewise; NULL where the backend has no caches as this header knows them */
     void *handle;                       /* what dlopen or LoadLibraryEx returned */
     char path[WINNOW_LOADER_PATH_SIZE]; /* what was opened */
 } winnow_library;

@@ -54,7 +54,7 @@ void add_warning(void* warnings, int32_t, const char* text) {
 class Attention {
 public:
     Attention(const OpenBackend& backend, const std::string& device, std::vector<std::string>& warnings)
-        : api_(backend.api()), cache_(nullptr, api_.cache_destroy) {
+        : api_(backend.api()), caches_(backend.caches()), cache_(nullptr, caches_.destroy) {
         winnow_context_desc desc{};
         desc.struct_size = sizeof desc;
         desc.device = device.c_str();
@@ -70,7 +70,7 @@ public:
         shape.head_size = head_size;
         shape.context = context_tokens;
         winnow_cache* cache = nullptr;
-        expect(api_.cache_create(context_.get(), &shape, &cache));
+        expect(caches_.create(context_.get(), &shape, &cache));
         cache_.reset(cache);
     }
 
@@ -86,7 +86,7 @@ public:
         desc.v = &tensors[1];
         desc.q = &tensors[2];
         desc.out = &tensors[3];
-        expect(api_.cache_step(cache_.get(), &desc, nullptr));
+        expect(caches_.step(cache_.get(), &desc, nullptr));
         expect(api_.finish(context_.get()));
         return out;
     }
@@ -98,6 +98,7 @@ private:
     }
 
     const winnow_api& api_;
+    const winnow_cache_api& caches_;
     OwnedContext context_;
     std::unique_ptr<winnow_cache, int32_t (*)(winnow_cache*)> cache_;
 };

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "winnow_loader.h"
+#include "winnow_opencl.h"
 
 namespace winnow::tools {
 
@@ -28,6 +29,17 @@ public:
     OpenBackend& operator=(const OpenBackend&) = delete;
 
     const winnow_api& api() const { return *library_.api; }
+    // Throws std::runtime_error where the backend has none.
+    const winnow_cache_api& caches() const {
+        if (library_.caches == nullptr) throw std::runtime_error(std::string(path()) + " has no caches");
+        return *library_.caches;
+    }
+    // NULL where the backend does not compute with OpenCL.
+    const winnow_opencl_api* opencl() const {
+        const void* table = nullptr;
+        api().get_table(WINNOW_OPENCL_TABLE, WINNOW_OPENCL_VERSION, &table, nullptr, 0);
+        return static_cast<const winnow_opencl_api*>(table);
+    }
     const char* path() const { return library_.path; }
 
     // Throws std::runtime_error with the status and the backend's message.

@@ -6,6 +6,7 @@
 #include "api/cache.hpp"
 #include "api/guard.hpp"
 #include "api/negotiate.hpp"
+#include "api/opencl.hpp"
 #include "api/structs.hpp"
 #include "api/validate.hpp"
 #include "winnow.h"
@@ -60,22 +61,12 @@ Log make_log(const winnow_context_desc& desc) {
 }
 
 DeviceRequest to_request(const winnow_context_desc& desc) {
-    const bool some_cl = desc.cl_context || desc.cl_device_id || desc.cl_command_queue;
-    const bool all_cl = desc.cl_context && desc.cl_device_id && desc.cl_command_queue;
-    if (some_cl && !all_cl) {
-        invalid("context_create: of cl_context, cl_device_id and cl_command_queue some are NULL, expected all or none");
-    }
-    if (all_cl && desc.device != nullptr) {
-        invalid("context_create: device is given together with cl_context, expected one of them");
-    }
     if (desc.log_level < 0 || desc.log_level > WINNOW_LOG_DEBUG) {
         invalid("context_create: log_level is " + std::to_string(desc.log_level) + ", expected 0 to 4");
     }
     DeviceRequest request;
     request.device = desc.device != nullptr ? desc.device : "";
-    request.cl_context = desc.cl_context;
-    request.cl_device_id = desc.cl_device_id;
-    request.cl_command_queue = desc.cl_command_queue;
+    read_objects(desc, request);
     request.variants = desc.variants != nullptr ? desc.variants : "";
     request.max_threads = desc.max_threads;
     request.parallel_for = desc.parallel_for;
@@ -89,7 +80,8 @@ DeviceRequest to_request(const winnow_context_desc& desc) {
 int32_t context_create(const winnow_context_desc* desc, winnow_context** context, char* message, size_t message_size) {
     return with_message(message, message_size, [&] {
         winnow_context*& out = checked(context, "context_create: context");
-        const winnow_context_desc given = read_desc(desc, "context_create: desc");
+        const winnow_context_desc given = read_struct(desc, "context_create: desc");
+        check_flags(given.flags, "context_create: desc");
         DeviceRequest request = to_request(given);
         auto handle = std::make_unique<winnow_context>();
         handle->log = request.log;
@@ -133,33 +125,23 @@ int32_t context_stats(winnow_context* context, winnow_stats* stats) {
 
 // ---- Buffers -------------------------------------------------------------------------------------------------------
 
-void check_only(bool other_given, const char* field, const char* kind) {
-    if (other_given) invalid(std::string("buffer_create: ") + field + " is given, but kind is " + kind);
-}
-
 void make_buffer(winnow_context& context, const winnow_buffer_desc& given, winnow_buffer& handle) {
-    Device& device = *context.device;
+    const winnow_opencl_memory memory = read_memory(given.next);
+    if (given.kind != WINNOW_BUFFER_IMPORT_DEVICE && memory.extension.struct_size != 0)
+        invalid("buffer_create: winnow_opencl_memory is given, but kind is not WINNOW_BUFFER_IMPORT_DEVICE");
+    if (given.kind != WINNOW_BUFFER_IMPORT_HOST && given.host_data != nullptr)
+        invalid("buffer_create: host_data is given, but kind is not WINNOW_BUFFER_IMPORT_HOST");
     switch (given.kind) {
-    case WINNOW_BUFFER_ALLOCATE:
-        check_only(given.host_data != nullptr, "host_data", "WINNOW_BUFFER_ALLOCATE");
-        check_only(given.cl_mem != nullptr || given.offset != 0, "cl_mem or offset", "WINNOW_BUFFER_ALLOCATE");
-        handle.buffer = device.allocate(given.size);
-        return;
+    case WINNOW_BUFFER_ALLOCATE: handle.buffer = context.device->allocate(given.size); return;
     case WINNOW_BUFFER_IMPORT_HOST:
-        check_only(given.cl_mem != nullptr || given.offset != 0, "cl_mem or offset", "WINNOW_BUFFER_IMPORT_HOST");
         checked(static_cast<std::byte*>(given.host_data), "buffer_create: host_data");
         if (given.size > std::numeric_limits<uintptr_t>::max() - reinterpret_cast<uintptr_t>(given.host_data))
             invalid("buffer_create: size is " + std::to_string(given.size) +
                     ", which leads from host_data beyond the last address");
         handle.misalignment = reinterpret_cast<uintptr_t>(given.host_data) % 16;
-        handle.buffer = device.import_host(given.host_data, given.size);
+        handle.buffer = context.device->import_host(given.host_data, given.size);
         return;
-    case WINNOW_BUFFER_IMPORT_CL_MEM:
-        check_only(given.host_data != nullptr, "host_data", "WINNOW_BUFFER_IMPORT_CL_MEM");
-        checked(static_cast<std::byte*>(given.cl_mem), "buffer_create: cl_mem");
-        handle.misalignment = given.offset % 16;
-        handle.buffer = device.import_cl_mem(given.cl_mem, given.offset, given.size);
-        return;
+    case WINNOW_BUFFER_IMPORT_DEVICE: import_memory(context, given, memory, handle); return;
     default: invalid("buffer_create: kind is " + std::to_string(given.kind) + ", expected 1, 2 or 3");
     }
 }
@@ -168,7 +150,6 @@ int32_t buffer_create(winnow_context* context, const winnow_buffer_desc* desc, w
     return on_context(context, [&] {
         winnow_buffer*& out = checked(buffer, "buffer_create: buffer");
         const winnow_buffer_desc given = read_struct(desc, "buffer_create: desc");
-        check_extensions(given.next, "buffer_create: desc");
         if (given.size == 0) invalid("buffer_create: size is 0, expected at least 1 byte");
         auto handle = std::make_unique<winnow_buffer>();
         handle->context = context;
@@ -342,16 +323,33 @@ int32_t event_destroy(winnow_event* event) {
     return releasing(context, [&] { context->events.erase(event); });
 }
 
-int32_t wait_cl_event(winnow_context* context, void* cl_event) {
-    return on_context(context, [&] {
-        checked(static_cast<std::byte*>(cl_event), "wait_cl_event: cl_event");
-        context->device->wait_cl_event(cl_event);
-    });
-}
+// ---- Tables --------------------------------------------------------------------------------------------------------
 
-int32_t event_get_cl(winnow_event* event, void** cl_event) {
-    return on_context(context_of(event),
-                      [&] { checked(cl_event, "event_get_cl: cl_event") = event->event->cl_event(); });
+struct FurtherTable {
+    const char* name;
+    uint32_t version; // the only one that is spoken
+    const void* table;
+    bool is_offered;
+};
+
+const FurtherTable further_tables[] = {{WINNOW_CACHE_TABLE, WINNOW_CACHE_VERSION, &cache_table, true},
+                                       {WINNOW_OPENCL_TABLE, WINNOW_OPENCL_VERSION, &opencl_table, backend::is_opencl}};
+
+int32_t get_table(const char* name, uint32_t version, const void** table, char* message, size_t message_size) {
+    return with_message(message, message_size, [&] {
+        const std::string wanted = &checked(name, "get_table: name");
+        const void*& out = checked(table, "get_table: table");
+        for (const FurtherTable& each : further_tables) {
+            if (!each.is_offered || wanted != each.name) continue;
+            if (version != each.version)
+                throw Error(WINNOW_ERROR_VERSION, "get_table: version is " + version_text(version) +
+                                                      ", and this backend has " + wanted + " in version " +
+                                                      version_text(each.version));
+            out = each.table;
+            return;
+        }
+        throw Error(WINNOW_ERROR_UNIMPLEMENTED, "get_table: this backend has no table \"" + wanted + "\"");
+    });
 }
 
 // ---- Negotiation ---------------------------------------------------------------------------------------------------
@@ -364,6 +362,7 @@ winnow_api table_of(uint32_t version, size_t size) {
         .backend_name = backend::name,
         .backend_version = WINNOW_RELEASE,
         .status_name = status_name,
+        .get_table = get_table,
         .device_count = device_count,
         .device_info = device_info,
         .context_create = context_create,
@@ -384,8 +383,6 @@ winnow_api table_of(uint32_t version, size_t size) {
         .event_wait = event_wait,
         .event_is_complete = event_is_complete,
         .event_destroy = event_destroy,
-        .wait_cl_event = wait_cl_event,
-        .event_get_cl = event_get_cl,
         .row_bytes = row_bytes_of,
         .supports_kv_requantize = supports_kv_requantize,
         .supports_kv_dequantize = supports_kv_dequantize,
@@ -393,36 +390,6 @@ winnow_api table_of(uint32_t version, size_t size) {
         .kv_requantize = kv_requantize,
         .kv_dequantize = kv_dequantize,
         .hadamard = hadamard,
-        .cache_create = cache_create,
-        .cache_destroy = cache_destroy,
-        .cache_estimate = cache_estimate,
-        .cache_step = cache_step,
-        .cache_reserve = cache_reserve,
-        .cache_truncate = cache_truncate,
-        .cache_remove = cache_remove,
-        .cache_copy = cache_copy,
-        .cache_shift = cache_shift,
-        .cache_reset = cache_reset,
-        .cache_save = cache_save,
-        .cache_load = cache_load,
-        .cache_stats = cache_stats,
-        .cache_positions = cache_positions,
-        .cache_importance = cache_importance,
-        .cache_set_config = cache_set_config,
-        .cache_get_config = cache_get_config,
-        .cache_set_pressure = cache_set_pressure,
-        .cache_anchor = cache_anchor,
-        .cache_read = cache_read,
-        .cache_write = cache_write,
-        .cache_restore = cache_restore,
-        .cache_export_rows = cache_export_rows,
-        .cache_import_rows = cache_import_rows,
-        .cache_describe = cache_describe,
-        .cache_sequence_stats = cache_sequence_stats,
-        .cache_set_importance = cache_set_importance,
-        .cache_segments = cache_segments,
-        .cache_set_experts = cache_set_experts,
-        .cache_expert_counts = cache_expert_counts,
     };
 }
 

@@ -14,8 +14,6 @@
 namespace winnow::api {
 namespace {
 
-winnow_context* context_of(winnow_cache* cache) { return cache != nullptr ? cache->context : nullptr; }
-
 // Puts a name before what goes wrong in action. Below the boundary nobody knows which function was called.
 template <class Action>
 void named(const char* name, Action&& action) {
@@ -91,7 +89,7 @@ void write_text(const std::string& text, char* target, uint64_t& size) {
     size = text.size() + 1;
 }
 
-} // namespace
+// ---- The functions -------------------------------------------------------------------------------------------------
 
 int32_t cache_create(winnow_context* context, const winnow_cache_desc* desc, winnow_cache** cache) {
     const auto create = [&] {
@@ -360,5 +358,42 @@ int32_t cache_import_rows(winnow_cache* cache, const winnow_cache_rows_desc* des
     return on_cache(cache, "cache_import_rows",
                     [&](cache::Cache& inside) { inside.import_rows(to_imported_rows(*cache, desc)); });
 }
+
+} // namespace
+
+const winnow_cache_api cache_table = {
+    .struct_size = sizeof cache_table,
+    .version = WINNOW_CACHE_VERSION,
+    .create = cache_create,
+    .destroy = cache_destroy,
+    .estimate = cache_estimate,
+    .step = cache_step,
+    .reserve = cache_reserve,
+    .truncate = cache_truncate,
+    .remove = cache_remove,
+    .copy = cache_copy,
+    .shift = cache_shift,
+    .reset = cache_reset,
+    .save = cache_save,
+    .load = cache_load,
+    .stats = cache_stats,
+    .positions = cache_positions,
+    .importance = cache_importance,
+    .set_config = cache_set_config,
+    .get_config = cache_get_config,
+    .set_pressure = cache_set_pressure,
+    .anchor = cache_anchor,
+    .read = cache_read,
+    .write = cache_write,
+    .restore = cache_restore,
+    .export_rows = cache_export_rows,
+    .import_rows = cache_import_rows,
+    .describe = cache_describe,
+    .sequence_stats = cache_sequence_stats,
+    .set_importance = cache_set_importance,
+    .segments = cache_segments,
+    .set_experts = cache_set_experts,
+    .expert_counts = cache_expert_counts,
+};
 
 } // namespace winnow::api

@@ -84,6 +84,7 @@ T& checked(T* pointer, const char* name) {
 
 inline winnow_context* context_of(winnow_buffer* buffer) { return buffer != nullptr ? buffer->context : nullptr; }
 inline winnow_context* context_of(winnow_event* event) { return event != nullptr ? event->context : nullptr; }
+inline winnow_context* context_of(winnow_cache* cache) { return cache != nullptr ? cache->context : nullptr; }
 
 // The handle of an event that a call is going to have. Its memory is taken before anything happens: a call that has
 // happened must not fail for want of it.

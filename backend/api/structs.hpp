@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <string>
 
 #include "device/device.hpp"
@@ -64,18 +65,31 @@ void write_struct(T* target, T value, const char* name) {
     if (size > sizeof(T)) std::memset(reinterpret_cast<unsigned char*>(target) + sizeof(T), 0, size - sizeof(T));
 }
 
-// No version knows an extension: optional ones are skipped, required ones refused.
-inline void check_extensions(const winnow_extension* next, const char* name) {
+// Extension records of one type that a description may bring.
+struct KnownExtension {
+    uint32_t type;
+    const winnow_extension* found = nullptr; // where there is one
+};
+
+// Finds the records of known types in a chain. Others are skipped, or refused where they are required.
+inline void read_extensions(const winnow_extension* next, const char* name, std::span<KnownExtension> known = {}) {
     for (int count = 0; next != nullptr; ++count) {
         if (count == 64) invalid(std::string(name) + ".next is a chain of more than 64 records, or a circle");
         checked_struct_size(next, "an extension in next");
         if (next->flags & ~uint32_t{WINNOW_EXTENSION_REQUIRED}) {
             invalid(std::string(name) + ".next: unknown extension flags " + std::to_string(next->flags));
         }
-        if (next->flags & WINNOW_EXTENSION_REQUIRED) {
+        const auto is_this = [&](const KnownExtension& each) { return each.type == next->type; };
+        const auto place = std::find_if(known.begin(), known.end(), is_this);
+        if (place != known.end()) {
+            if (place->found != nullptr)
+                invalid(std::string(name) + ".next: extension type " + std::to_string(next->type) +
+                        " comes twice, expected once");
+            place->found = next;
+        } else if (next->flags & WINNOW_EXTENSION_REQUIRED) {
             throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ".next: extension type " +
                                                       std::to_string(next->type) +
-                                                      " is required, and this backend knows none");
+                                                      " is required, and this backend does not know it here");
         }
         next = next->next;
     }
@@ -96,7 +110,7 @@ inline void check_flags(uint32_t flags, const char* name) {
 template <class T>
 T read_desc(const T* desc, const char* name) {
     const T given = read_struct(desc, name);
-    check_extensions(given.next, name);
+    read_extensions(given.next, name);
     check_flags(given.flags, name);
     return given;
 }

@@ -9,6 +9,7 @@
 
 #include "cache/plan/budget.hpp"
 #include "device/device.hpp"
+#include "winnow_cache.h"
 
 namespace winnow::cache {
 

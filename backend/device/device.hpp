@@ -44,6 +44,9 @@ inline Error forked_error() {
         "the first use of this backend, or start another program in the child (exec)"};
 }
 
+// A defect: only a backend that is_opencl is asked for OpenCL's objects.
+inline Error no_opencl() { return {WINNOW_ERROR_INTERNAL, "this device has no OpenCL"}; }
+
 // Memory a tensor can lie in. Its size is fixed; reading and writing wait for work enqueued before.
 class Buffer {
 public:
@@ -59,7 +62,7 @@ public:
     virtual ~Event() = default;
     virtual void wait() = 0;
     virtual bool is_complete() = 0;
-    virtual void* cl_event() = 0; // borrowed; throws unsupported where the device is not OpenCL
+    virtual void* cl_event() { throw no_opencl(); } // borrowed
 };
 
 // A strided view, axes outermost first, strides in bytes. Absent when type is none. Lies in a buffer, or else at data.
@@ -217,7 +220,9 @@ public:
     // Of zeros, in memory of the host's that the device reaches, where it has memory of its own.
     virtual std::unique_ptr<Buffer> allocate_beside(uint64_t size) { return allocate(size, 0); }
     virtual std::unique_ptr<Buffer> import_host(void* data, uint64_t size) = 0;
-    virtual std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) = 0;
+    virtual std::unique_ptr<Buffer> import_cl_mem(void* /*cl_mem*/, uint64_t /*offset*/, uint64_t /*size*/) {
+        throw no_opencl();
+    }
 
     // The variant that would run, or throws Error(UNSUPPORTED) with the reason. No side effect; tensors may lack
     // memory.
@@ -261,7 +266,7 @@ public:
     virtual void finish() = 0;
     // The same, but what has failed meanwhile is left to the next finish().
     virtual void wait() = 0;
-    virtual void wait_cl_event(void* cl_event) = 0;
+    virtual void wait_cl_event(void* /*cl_event*/) { throw no_opencl(); }
 
     // Results that a wait still has to bring to the host's memory have numbers, and this is the next one's. After a
     // call that failed the host may free its tensors, so that the results of that call are dropped.
@@ -275,6 +280,7 @@ public:
 // The one backend that is linked into this shared object; opencl/ and reference/ each define these.
 namespace backend {
 extern const char* const name;
+extern const bool is_opencl; // else what has cl in its name is not called
 // Every device in the order of its number.
 std::vector<winnow_device_info> enumerate();
 std::unique_ptr<Device> create(const DeviceRequest& request);

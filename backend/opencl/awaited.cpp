@@ -51,13 +51,13 @@ Awaited::Awaited(const WorkerQueues& workers, cl_event event) : event_(retained(
         });
     } catch (const std::system_error& error) {
         clSetUserEventStatus(gate_(), CL_COMPLETE);
-        throw Error(WINNOW_ERROR_OUT_OF_MEMORY, std::string("no thread for wait_cl_event: ") + error.what());
+        throw Error(WINNOW_ERROR_OUT_OF_MEMORY, std::string("no thread for opencl_wait_event: ") + error.what());
     }
 }
 
 std::string failed_event_text(cl_int status) {
-    return std::string("the cl_event given to wait_cl_event failed with ") + cl_error_name(status) + " (" +
-           std::to_string(status) + "): what was called after wait_cl_event has no defined results; call it again";
+    return std::string("the cl_event given to opencl_wait_event failed with ") + cl_error_name(status) + " (" +
+           std::to_string(status) + "): what was called after opencl_wait_event has no defined results; call it again";
 }
 
 } // namespace winnow::opencl

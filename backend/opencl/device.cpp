@@ -177,6 +177,7 @@ std::unique_ptr<Device> make_for_test(const RuntimeState& state, const std::stri
 namespace backend {
 
 const char* const name = "opencl";
+const bool is_opencl = true;
 
 std::vector<winnow_device_info> enumerate() {
     opencl::begin_use();

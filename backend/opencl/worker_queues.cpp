@@ -34,9 +34,6 @@ T host_value(Function function, const char* call, Handle handle, cl_uint what, c
 
 WorkerQueues take_host_objects(const DeviceRequest& request) {
     const auto invalid = [](const std::string& text) { throw Error(WINNOW_ERROR_INVALID_ARGUMENT, text); };
-    if (request.cl_context == nullptr || request.cl_device_id == nullptr || request.cl_command_queue == nullptr)
-        invalid("cl_context, cl_device_id and cl_command_queue have to be given together, or none of them");
-    if (!request.device.empty()) invalid("device has to be NULL where the host brings its own cl_context");
     const auto context = static_cast<cl_context>(request.cl_context);
     const auto device = static_cast<cl_device_id>(request.cl_device_id);
     const auto queue = static_cast<cl_command_queue>(request.cl_command_queue);
@@ -73,8 +70,7 @@ WorkerQueues take_host_objects(const DeviceRequest& request) {
 }
 
 WorkerQueues choose_worker_queues(const DeviceRequest& request) {
-    if (request.cl_context != nullptr || request.cl_device_id != nullptr || request.cl_command_queue != nullptr)
-        return take_host_objects(request);
+    if (request.cl_context != nullptr) return take_host_objects(request);
 
     const std::vector<DeviceEntry> devices = list_devices(request.log);
     const bool host_threads = request.parallel_for != nullptr && request.max_threads != 1;

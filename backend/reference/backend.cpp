@@ -4,6 +4,7 @@
 namespace winnow::backend {
 
 const char* const name = "reference";
+const bool is_opencl = false;
 
 std::vector<winnow_device_info> enumerate() { return {reference::device_info()}; }
 

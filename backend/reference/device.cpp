@@ -31,15 +31,6 @@ namespace {
 
 constexpr const char* device_name = "reference";
 
-// A slot of the table that is not offered; what a slot that is there cannot take, refuse_cl is for.
-[[noreturn]] void no_such_slot(const char* slot) {
-    throw Error(WINNOW_ERROR_UNIMPLEMENTED, std::string(slot) + ": the reference backend has no OpenCL");
-}
-
-[[noreturn]] void refuse_cl(const char* what) {
-    throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(what) + ": the reference backend has no OpenCL");
-}
-
 std::string lowered(std::string text) {
     std::transform(text.begin(), text.end(), text.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -61,7 +52,6 @@ class CompletedEvent final : public Event {
 public:
     void wait() override {}
     bool is_complete() override { return true; }
-    void* cl_event() override { no_such_slot("event_get_cl"); }
 };
 
 } // namespace
@@ -92,7 +82,6 @@ winnow_device_info device_info() {
 
 ReferenceDevice::ReferenceDevice(const DeviceRequest& request)
     : launched_(request.launched), launched_user_data_(request.launched_user_data) {
-    if (request.cl_context || request.cl_device_id || request.cl_command_queue) refuse_cl("cl_context");
     if (!request.variants.empty())
         throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
                     "variants: got \"" + request.variants + "\", but the reference has nothing to choose from");
@@ -126,8 +115,6 @@ std::unique_ptr<Buffer> ReferenceDevice::allocate(uint64_t size, uint8_t filling
 std::unique_ptr<Buffer> ReferenceDevice::import_host(void* data, uint64_t size) {
     return std::make_unique<HostBuffer>(data, size);
 }
-
-std::unique_ptr<Buffer> ReferenceDevice::import_cl_mem(void*, uint64_t, uint64_t) { refuse_cl("kind IMPORT_CL_MEM"); }
 
 std::string ReferenceDevice::validate(const Sdpa& args) const { return validate_sdpa(args); }
 
@@ -196,8 +183,6 @@ void ReferenceDevice::launch(const PageSign& args) { run("page_sign", page_sign,
 void ReferenceDevice::launch(const PagePick& args) { run("page_pick", page_pick, args); }
 
 std::unique_ptr<Event> ReferenceDevice::mark() { return std::make_unique<CompletedEvent>(); }
-
-void ReferenceDevice::wait_cl_event(void*) { no_such_slot("wait_cl_event"); }
 
 std::unique_ptr<Event> ReferenceDevice::completed(bool want_event) {
     return want_event ? std::make_unique<CompletedEvent>() : nullptr;

@@ -17,7 +17,6 @@ public:
     using Device::allocate;
     std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) override;
     std::unique_ptr<Buffer> import_host(void* data, uint64_t size) override;
-    std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) override;
 
     std::string validate(const Sdpa& args) const override;
     std::string validate(const KvAppend& args) const override;
@@ -48,7 +47,6 @@ public:
     void flush() override {}
     void finish() override {}
     void wait() override {}
-    void wait_cl_event(void* cl_event) override;
 
 private:
     std::unique_ptr<Event> completed(bool want_event);

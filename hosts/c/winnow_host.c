@@ -6,7 +6,8 @@
  *     winnow_host [--cache | --experts] [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path
  *                                                              DEVICE: "cpu", "gpu", a number, or a part of a name
  *
- * A runtime does the same once per layer and token. Only winnow.h and the loader are needed.
+ * A runtime does the same once per layer and token. Only the loader and two headers are needed, winnow.h and for
+ * --cache winnow_cache.h.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 enum { KV_HEADS = 2, Q_HEADS = 4, HEAD_SIZE = 64, SLOTS = 8, TOKENS = 5 };
 
 static const winnow_api *api;
+static const winnow_cache_api *caches; /* NULL where the backend has none */
 static winnow_context *context;
 
 /* Every call returns a status; the text of a failure is with the context, or in `message` when there is none yet. */
@@ -144,8 +146,8 @@ static void drive_cache(void) {
     desc.context = LENGTH;
     memset(&estimate, 0, sizeof estimate);
     estimate.struct_size = sizeof estimate;
-    check(api->cache_estimate(context, &desc, LENGTH, &estimate, message, sizeof message), "cache_estimate", message);
-    check(api->cache_create(context, &desc, &cache), "cache_create", NULL);
+    check(caches->estimate(context, &desc, LENGTH, &estimate, message, sizeof message), "cache_estimate", message);
+    check(caches->create(context, &desc, &cache), "cache_create", NULL);
 
     /* Token t's value is t. Every query looks along axis 0, where only the key of token NEEDLE points. */
     memset(&step, 0, sizeof step);
@@ -159,15 +161,15 @@ static void drive_cache(void) {
             for (i = 0; i < HEAD_SIZE; ++i) v[h][i] = (float)t;
         }
         for (step.layer = 0; step.layer < LAYERS; ++step.layer)
-            check(api->cache_step(cache, &step, NULL), "cache_step", NULL);
+            check(caches->step(cache, &step, NULL), "cache_step", NULL);
         check(api->finish(context), "finish", NULL); /* before k and v change */
     }
 
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
-    check(api->cache_stats(cache, &stats), "cache_stats", NULL);
-    check(api->cache_get_config(cache, config, &size), "cache_get_config", NULL);
-    check(api->cache_positions(cache, 0, 0, 0, kept, LENGTH, &count), "cache_positions", NULL);
+    check(caches->stats(cache, &stats), "cache_stats", NULL);
+    check(caches->get_config(cache, config, &size), "cache_get_config", NULL);
+    check(caches->positions(cache, 0, 0, 0, kept, LENGTH, &count), "cache_positions", NULL);
     printf("cache %s: %llu tokens in %llu steps\n", config, (unsigned long long)stats.tokens,
            (unsigned long long)stats.steps);
     printf("bytes: %llu, estimated %llu, in F16 %llu\n", (unsigned long long)stats.bytes,
@@ -177,7 +179,7 @@ static void drive_cache(void) {
     printf("output %.2f, from the %llu tokens that layer 0, head 0 kept:", out[0][0], (unsigned long long)count);
     for (i = 0; i < (int)count; ++i) printf(" %d", (int)kept[i]);
     printf("\n");
-    check(api->cache_destroy(cache), "cache_destroy", NULL);
+    check(caches->destroy(cache), "cache_destroy", NULL);
 }
 
 /* A made-up router sends each token to 2 of 8 experts; the last two get one token in 16. The cache, which would have
@@ -201,7 +203,7 @@ static void drive_experts(void) {
     desc.layers = 1;
     desc.q_num_heads = Q_HEADS, desc.kv_num_heads = KV_HEADS, desc.head_size = HEAD_SIZE;
     desc.context = LENGTH;
-    check(api->cache_create(context, &desc, &cache), "cache_create", NULL);
+    check(caches->create(context, &desc, &cache), "cache_create", NULL);
 
     memset(&step, 0, sizeof step);
     step.struct_size = sizeof step;
@@ -209,22 +211,22 @@ static void drive_experts(void) {
     for (t = 0; t < LENGTH; ++t) {
         const int is_rare = t % 16 == 8;
         const int32_t experts[OF_TOKEN] = {is_rare ? 6 : t % 6, is_rare ? 7 : (t + 1) % 6};
-        check(api->cache_step(cache, &step, NULL), "cache_step", NULL);
-        check(api->cache_set_experts(cache, 0, 0, &t, experts, 1, OF_TOKEN), "cache_set_experts", NULL);
+        check(caches->step(cache, &step, NULL), "cache_step", NULL);
+        check(caches->set_experts(cache, 0, 0, &t, experts, 1, OF_TOKEN), "cache_set_experts", NULL);
     }
 
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
-    check(api->cache_stats(cache, &stats), "cache_stats", NULL);
-    check(api->cache_expert_counts(cache, 0, chosen, EXPERTS, &count), "cache_expert_counts", NULL);
+    check(caches->stats(cache, &stats), "cache_stats", NULL);
+    check(caches->expert_counts(cache, 0, chosen, EXPERTS, &count), "cache_expert_counts", NULL);
     printf("experts chosen:");
     for (i = 0; i < (int)count; ++i) printf(" %llu", (unsigned long long)chosen[i]);
-    check(api->cache_positions(cache, 0, 0, 0, kept, LENGTH, &count), "cache_positions", NULL);
+    check(caches->positions(cache, 0, 0, 0, kept, LENGTH, &count), "cache_positions", NULL);
     printf("\nbytes: %llu, in F16 %llu\nkept of layer 0, head 0:", (unsigned long long)stats.bytes,
            (unsigned long long)stats.original_bytes);
     for (i = 0; i < (int)count; ++i) printf(" %d", (int)kept[i]);
     printf("\n");
-    check(api->cache_destroy(cache), "cache_destroy", NULL);
+    check(caches->destroy(cache), "cache_destroy", NULL);
 }
 
 int main(int argc, char **argv) {
@@ -239,6 +241,11 @@ int main(int argc, char **argv) {
     /* Load a backend and make a context on a device. */
     check(winnow_library_open(backend, NULL, &library, message, sizeof message), "load", message);
     api = library.api;
+    caches = library.caches;
+    if (with_cache && caches == NULL) {
+        fprintf(stderr, "%s has no caches\n", library.path);
+        return 1;
+    }
     memset(&context_desc, 0, sizeof context_desc);
     context_desc.struct_size = sizeof context_desc;
     context_desc.device = argc > 2 + with_cache ? argv[2 + with_cache] : NULL;

@@ -23,7 +23,7 @@ namespace {
 class Instance {
 public:
     explicit Instance(Registration& owner)
-        : registration(owner), context(owner.plugin.api(), Purpose::in_place, owner.plugin.device_in_place()) {}
+        : registration(owner), context(owner.plugin.library(), Purpose::in_place, owner.plugin.device_in_place()) {}
 
     enum ggml_status compute(ggml_cgraph* graph);
     // After a failure: what runs uses the host's memory.

@@ -8,7 +8,7 @@
 
 namespace winnow::ggml {
 
-CacheHandle::~CacheHandle() { api().cache_destroy(cache_); }
+CacheHandle::~CacheHandle() { caches().destroy(cache_); }
 
 void CacheHandle::expect(int32_t status) const {
     if (status == WINNOW_OK) return;
@@ -21,7 +21,7 @@ void CacheHandle::check_rules(const std::vector<KvRule>& rules, const std::strin
     winnow_cache_desc desc = shape_.desc();
     desc.config = config_for(rules, desc).c_str();
     if (computed_mask.empty()) return;
-    const CacheMeaning meaning = meaning_of(api(), context_.get(), desc);
+    const CacheMeaning meaning = meaning_of(caches(), context_.get(), desc);
     if (!meaning.evicts && meaning.budget_tokens >= desc.context) return;
     throw std::runtime_error("the mask is computed (" + computed_mask + ") and picks tokens for each query, which " +
                              meaning.config +
@@ -34,13 +34,13 @@ void CacheHandle::make(const std::vector<KvRule>& rules) {
     config_ = config_for(rules, desc);
     desc.config = config_.c_str();
     try {
-        meaning_ = meaning_of(api(), context_.get(), desc);
+        meaning_ = meaning_of(caches(), context_.get(), desc);
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(std::string(shape_.name()) + ": " + error.what());
     }
     const FileContents contents = read_file_of(meaning_, shape_.layer_names(), shape_.kv_heads());
     contents.hand_to(desc);
-    expect(api().cache_create(context_.get(), &desc, &cache_));
+    expect(caches().create(context_.get(), &desc, &cache_));
     try {
         tell_pressure();
     } catch (...) { // as where the system tells none
@@ -50,43 +50,43 @@ void CacheHandle::make(const std::vector<KvRule>& rules) {
 }
 
 void CacheHandle::destroy() {
-    api().cache_destroy(cache_);
+    caches().destroy(cache_);
     cache_ = nullptr;
 }
 
 void CacheHandle::reset() {
-    expect(api().cache_reset(cache_));
+    expect(caches().reset(cache_));
     tell_pressure();
 }
 
 void CacheHandle::tell_pressure() {
-    if (pressure_ != 0) expect(api().cache_set_pressure(cache_, pressure_));
+    if (pressure_ != 0) expect(caches().set_pressure(cache_, pressure_));
 }
 
 uint64_t CacheHandle::count_of(int64_t stream, int64_t layer, int64_t head) const {
     uint64_t count = 0;
-    expect(api().cache_positions(cache_, stream, layer, head, nullptr, 0, &count));
+    expect(caches().positions(cache_, stream, layer, head, nullptr, 0, &count));
     return count;
 }
 
 winnow_cache_stats CacheHandle::stats_of(int64_t stream) const {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    expect(api().cache_sequence_stats(cache_, stream, &stats));
+    expect(caches().sequence_stats(cache_, stream, &stats));
     return stats;
 }
 
 std::vector<int32_t> CacheHandle::cells_of(int64_t stream, int64_t layer, int64_t head) const {
     uint64_t count = count_of(stream, layer, head);
     std::vector<int32_t> cells(count);
-    if (count > 0) expect(api().cache_positions(cache_, stream, layer, head, cells.data(), cells.size(), &count));
+    if (count > 0) expect(caches().positions(cache_, stream, layer, head, cells.data(), cells.size(), &count));
     return cells;
 }
 
 void CacheHandle::apply(const CellTracker::Opening& opening, int64_t stream) {
-    for (const CellRange& range : opening.dead) expect(api().cache_remove(cache_, stream, range.begin, range.end));
+    for (const CellRange& range : opening.dead) expect(caches().remove(cache_, stream, range.begin, range.end));
     if (opening.anchors.empty()) return;
-    const int32_t status = api().cache_anchor(cache_, stream, opening.anchors.data(), opening.anchors.size());
+    const int32_t status = caches().anchor(cache_, stream, opening.anchors.data(), opening.anchors.size());
     if (status != WINNOW_ERROR_INVALID_ARGUMENT) return expect(status);
     log_line(GGML_LOG_LEVEL_WARN, "%s: the first tokens of a sequence may be evicted: %s", shape_.name(),
              context_.message());

@@ -38,7 +38,7 @@ public:
     bool is_made() const { return cache_ != nullptr; }
     winnow_cache* get() const { return cache_; }
     Context& context() const { return context_; }
-    const winnow_api& api() const { return context_.api(); }
+    const winnow_cache_api& caches() const { return context_.caches(); }
     const CacheShape& shape() const { return shape_; }
     const std::string& asked() const { return config_; }     // as it was given, once the cache is made
     const CacheMeaning& meaning() const { return meaning_; } // once the cache is made

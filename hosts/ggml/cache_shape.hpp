@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ggml.h"
-#include "winnow.h"
+#include "winnow_cache.h"
 
 namespace winnow::ggml {
 

@@ -47,7 +47,7 @@ void turn(const CacheHandle& cache, const ggml_tensor* node, const Turns& turns)
                   {heads, count, size, sizeof(float), heads * size * static_cast<int64_t>(sizeof(float)), size});
     winnow_cache_rows_desc desc = rows_desc(static_cast<int64_t>(shape.layer_of(root)), turns.stream, tokens);
     desc.k = &k;
-    cache.expect(cache.api().cache_read(cache.get(), &desc));
+    cache.expect(cache.caches().read(cache.get(), &desc));
     const auto each_row = [&](auto&& action) {
         for (int64_t row = 0; row < count * heads; ++row)
             action(&keys[static_cast<size_t>(row * size + skip)], row * turned);
@@ -55,7 +55,7 @@ void turn(const CacheHandle& cache, const ggml_tensor* node, const Turns& turns)
     each_row([&](const float* from, int64_t to) { std::copy_n(from, turned, &part[static_cast<size_t>(to)]); });
     rotate_on_cpu(node, part, heads, turned, turns.by);
     each_row([&](float* to, int64_t from) { std::copy_n(&part[static_cast<size_t>(from)], turned, to); });
-    cache.expect(cache.api().cache_write(cache.get(), &desc));
+    cache.expect(cache.caches().write(cache.get(), &desc));
 }
 
 } // namespace

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "winnow.h"
+#include "winnow_cache.h"
 
 namespace winnow::ggml {
 

@@ -57,7 +57,7 @@ LayerSteps::LayerSteps(CacheHandle& cache, Streams& streams, Arrivals& arrivals,
 void LayerSteps::run(const winnow_cache_step_desc& step) {
     if (AttentionProfile* profile = figures_.profile(); profile && step.cells)
         profile->append(step.layer, step.sequence, ids_of(*step.cells));
-    cache_.expect(cache_.api().cache_step(cache_.get(), &step, nullptr));
+    cache_.expect(cache_.caches().step(cache_.get(), &step, nullptr));
 }
 
 bool LayerSteps::is_whole(size_t layer) const {

@@ -11,7 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "winnow.h"
+#include "winnow_cache.h"
 
 namespace winnow::ggml {
 

@@ -63,8 +63,8 @@ std::vector<std::string> devices_in_place(const winnow_api& api) {
 
 } // namespace
 
-Context::Context(const winnow_api& api, Purpose purpose, const std::string& device)
-    : api_(api), threads_(static_cast<int>(std::thread::hardware_concurrency())) {
+Context::Context(const winnow_library& library, Purpose purpose, const std::string& device)
+    : library_(library), threads_(static_cast<int>(std::thread::hardware_concurrency())) {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
     desc.device = device.c_str();
@@ -81,35 +81,35 @@ Context::Context(const winnow_api& api, Purpose purpose, const std::string& devi
         desc.launched_user_data = kernels_.get();
     }
     char message[512] = "";
-    const int32_t status = api_.context_create(&desc, &context_, message, sizeof message);
+    const int32_t status = api().context_create(&desc, &context_, message, sizeof message);
     if (status != WINNOW_OK) {
-        throw std::runtime_error(std::string(message) + " (" + api_.status_name(status) + ")");
+        throw std::runtime_error(std::string(message) + " (" + api().status_name(status) + ")");
     }
 }
 
 Context::~Context() {
-    api_.context_destroy(context_); // tells of its last launches
+    api().context_destroy(context_); // tells of its last launches
     if (kernels_ && !kernels_->end()) log_line(GGML_LOG_LEVEL_ERROR, "WINNOW_TRACE: not all could be written");
 }
 
 winnow_device_info Context::info() const {
     winnow_device_info info{};
     info.struct_size = sizeof info;
-    api_.context_info(context_, &info);
+    api().context_info(context_, &info);
     return info;
 }
 
 winnow_stats Context::stats() const {
     winnow_stats stats{};
     stats.struct_size = sizeof stats;
-    api_.context_stats(context_, &stats);
+    api().context_stats(context_, &stats);
     return stats;
 }
 
 ContextFigures Context::figures() const { return {info().name, stats(), waits_}; }
 
 int32_t Context::finish() {
-    const int32_t status = api_.finish(context_);
+    const int32_t status = api().finish(context_);
     if (status != WINNOW_OK) return status; // another call would end what message() returns
     const uint64_t launches = stats().kernel_launches;
     if (std::exchange(launches_waited_for_, launches) != launches) ++waits_;
@@ -122,29 +122,26 @@ Plugin::Plugin() {
     host.min_version = WINNOW_API_VERSION;
     host.max_version = WINNOW_API_VERSION;
     host.host_name = "ggml";
-    winnow_library library{};
     char message[1024] = "";
-    const int32_t status = winnow_library_open(nullptr, &host, &library, message, sizeof message);
+    const int32_t status = winnow_library_open(nullptr, &host, &library_, message, sizeof message);
     if (status == WINNOW_ERROR_VERSION) {
         throw std::runtime_error("this host needs a backend of ABI version " +
                                  std::to_string(WINNOW_VERSION_MAJOR(host.min_version)) + '.' +
                                  std::to_string(WINNOW_VERSION_MINOR(host.min_version)) + ": " + message);
     }
     if (status != WINNOW_OK) throw std::runtime_error(message);
-    api_ = library.api;
-    path_ = library.path;
     open_device();
 }
 
 bool Plugin::take_device(const std::string& device) {
-    probe_ = std::make_unique<Context>(*api_, Purpose::questions, device);
+    probe_ = std::make_unique<Context>(library_, Purpose::questions, device);
     device_ = probe_->info(); // of a context, which has tried
     device_in_place_ = device;
     return reaches_host_memory(device_);
 }
 
 void Plugin::open_device() {
-    const std::vector<std::string> places = devices_in_place(*api_);
+    const std::vector<std::string> places = devices_in_place(api());
     const auto take = [this](const std::string& device) {
         try {
             return take_device(device);
@@ -166,18 +163,19 @@ void Plugin::open_device() {
 bool Plugin::supports(const winnow_sdpa_desc& desc) const {
     if (!refusal_.empty()) return false;
     const std::lock_guard lock(probe_mutex);
-    return api_->supports_sdpa(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
+    return api().supports_sdpa(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
 }
 
 bool Plugin::supports(const winnow_kv_append_desc& desc) const {
     if (!refusal_.empty()) return false;
     const std::lock_guard lock(probe_mutex);
-    return api_->supports_kv_append(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
+    return api().supports_kv_append(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
 }
 
 CacheMeaning Plugin::meaning_of(const winnow_cache_desc& desc) const {
+    if (library_.caches == nullptr) throw std::runtime_error(std::string(path()) + " has no caches");
     const std::lock_guard lock(probe_mutex);
-    return ggml::meaning_of(*api_, probe_->get(), desc);
+    return ggml::meaning_of(*library_.caches, probe_->get(), desc);
 }
 
 } // namespace winnow::ggml

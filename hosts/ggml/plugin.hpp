@@ -7,7 +7,7 @@
 
 #include "cache_meaning.hpp"
 #include "trace.hpp"
-#include "winnow.h"
+#include "winnow_loader.h"
 
 namespace winnow::ggml {
 
@@ -27,14 +27,15 @@ class Context {
 public:
     // Throws std::runtime_error with the reason.
     // `device` is as in winnow_context_desc.
-    Context(const winnow_api& api, Purpose purpose, const std::string& device = "");
+    Context(const winnow_library& library, Purpose purpose, const std::string& device = "");
     ~Context();
     Context(const Context&) = delete;
     Context& operator=(const Context&) = delete;
 
-    const winnow_api& api() const { return api_; }
+    const winnow_api& api() const { return *library_.api; }
+    const winnow_cache_api& caches() const { return *library_.caches; } // of a backend that has some
     winnow_context* get() const { return context_; }
-    const char* message() const { return api_.context_message(context_); }
+    const char* message() const { return api().context_message(context_); }
     winnow_device_info info() const;
     winnow_stats stats() const;
     ContextFigures figures() const;
@@ -44,7 +45,7 @@ public:
     void set_threads(int threads) { threads_ = threads; }
 
 private:
-    const winnow_api& api_;
+    const winnow_library& library_;
     std::unique_ptr<Track> kernels_; // in the trace, if there is one
     winnow_context* context_ = nullptr;
     std::atomic<int> threads_;
@@ -60,8 +61,9 @@ public:
     // Throws std::runtime_error with the reason.
     Plugin();
 
-    const winnow_api& api() const { return *api_; }
-    const std::string& path() const { return path_; }
+    const winnow_library& library() const { return library_; }
+    const winnow_api& api() const { return *library_.api; }
+    const char* path() const { return library_.path; }
     // Of caches in place, and how a context is told of it.
     const winnow_device_info& device() const { return device_; }
     const std::string& device_in_place() const { return device_in_place_; }
@@ -80,8 +82,7 @@ private:
     void open_device();
     bool take_device(const std::string& device); // whether it reaches the host's memory
 
-    const winnow_api* api_ = nullptr;
-    std::string path_;
+    winnow_library library_{};
     std::unique_ptr<Context> probe_; // answers supports
     winnow_device_info device_{};
     std::string device_in_place_;

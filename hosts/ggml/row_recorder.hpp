@@ -15,7 +15,7 @@
 #include <memory>
 #include <string>
 
-#include "winnow.h"
+#include "winnow_cache.h"
 
 namespace winnow::ggml {
 

@@ -46,11 +46,11 @@ void export_rows(const CacheHandle& cache, const ggml_tensor* root, int64_t stre
                         to = shape.rows(root, rows.data(), static_cast<int64_t>(cells.size()));
     winnow_cache_rows_desc desc = exact_rows_desc(shape, shape.layer_of(root), stream, tokens);
     (shape.is_keys(root) ? desc.k : desc.v) = &to;
-    const int32_t status = cache.api().cache_export_rows(cache.get(), &desc);
+    const int32_t status = cache.caches().export_rows(cache.get(), &desc);
     if (status != WINNOW_ERROR_UNSUPPORTED) return cache.expect(status);
     warn_of_rounding(cache);
     desc.has_v_in_k = desc.v_first = 0;
-    cache.expect(cache.api().cache_read(cache.get(), &desc));
+    cache.expect(cache.caches().read(cache.get(), &desc));
 }
 
 } // namespace
@@ -137,7 +137,7 @@ void import_state(const CacheHandle& cache, const PendingStates::State& state) {
         const winnow_tensor k = rows(roots.k), v = roots.v ? rows(roots.v) : winnow_tensor{};
         desc.k = &k;
         desc.v = roots.v ? &v : nullptr;
-        cache.expect(cache.api().cache_import_rows(cache.get(), &desc));
+        cache.expect(cache.caches().import_rows(cache.get(), &desc));
     }
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "winnow.h"
+#include "winnow_cache.h"
 
 namespace winnow::ggml {
 

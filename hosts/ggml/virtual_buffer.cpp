@@ -38,8 +38,8 @@ Living& living() {
 
 } // namespace
 
-VirtualBuffer::VirtualBuffer(const winnow_api& api, Report& report, KvConfig config, size_t size)
-    : api_(api), report_(report), config_(std::move(config)), size_(rounded(size)) {
+VirtualBuffer::VirtualBuffer(const winnow_library& library, Report& report, KvConfig config, size_t size)
+    : library_(library), report_(report), config_(std::move(config)), size_(rounded(size)) {
     // Addresses alone, which count for no limit of memory.
     void* memory = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::runtime_error("cannot reserve " + std::to_string(size) + " bytes");
@@ -166,7 +166,7 @@ void VirtualBuffer::group() {
 }
 
 Context& VirtualBuffer::context() {
-    if (!context_) context_.emplace(api_, Purpose::virtual_caches);
+    if (!context_) context_.emplace(library_, Purpose::virtual_caches);
     return *context_;
 }
 

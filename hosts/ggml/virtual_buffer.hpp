@@ -29,7 +29,7 @@ class AttentionMasks;
 // Functions throw std::runtime_error with the reason.
 class VirtualBuffer {
 public:
-    VirtualBuffer(const winnow_api& api, Report& report, KvConfig config, size_t size);
+    VirtualBuffer(const winnow_library& library, Report& report, KvConfig config, size_t size);
     ~VirtualBuffer();
     VirtualBuffer(const VirtualBuffer&) = delete;
     VirtualBuffer& operator=(const VirtualBuffer&) = delete;
@@ -104,7 +104,7 @@ private:
 
     inline static std::atomic<int64_t> count_{0};
 
-    const winnow_api& api_;
+    const winnow_library& library_;
     Report& report_;
     KvConfig config_;
     char* base_;

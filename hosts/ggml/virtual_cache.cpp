@@ -170,7 +170,7 @@ void VirtualCache::lose(const PendingStates::State& state, const std::string& re
 }
 
 void VirtualCache::remove(int64_t stream, const CellRange& cells) {
-    cache_.expect(cache_.api().cache_remove(cache_.get(), stream, cells.begin, cells.end));
+    cache_.expect(cache_.caches().remove(cache_.get(), stream, cells.begin, cells.end));
     streams_.remove(stream, cells);
     arrivals_.forget(cells);
 }
@@ -245,7 +245,7 @@ void VirtualCache::copy_stream(int64_t from, int64_t to) {
     states_.copy(from, to);
     if (!cache_.is_made()) return;
     figures_.note_removal(shape_.cells(), streams_.tokens()); // what `to` had
-    cache_.expect(cache_.api().cache_copy(cache_.get(), from, to));
+    cache_.expect(cache_.caches().copy(cache_.get(), from, to));
     streams_.copy(from, to);
 }
 

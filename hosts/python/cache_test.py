@@ -1,4 +1,4 @@
-"""Runs the example of a policy on a backend, and holds the package's structs against the layout of winnow.h.
+"""Runs the example of a policy on a backend, and holds the package's structs against the layout of the C headers.
 
     cache_test.py PATH_OF_A_BACKEND PATH_OF_LAYOUT_H
 """
@@ -15,7 +15,7 @@ from winnowkv import cache as winnowkv_cache
 STRUCTS = {"winnow_host_info": winnowkv_cache.HostInfo, "winnow_device_info": winnowkv_cache.DeviceInfo,
            "winnow_context_desc": winnowkv_cache.ContextDesc, "winnow_tensor": winnowkv_cache.Tensor,
            "winnow_cache_desc": winnowkv_cache.CacheDesc, "winnow_cache_step_desc": winnowkv_cache.CacheStepDesc,
-           "winnow_api": winnowkv_cache.Api}
+           "winnow_api": winnowkv_cache.Api, "winnow_cache_api": winnowkv_cache.CacheApi}
 
 
 def check_layout(text):

@@ -10,6 +10,7 @@ const abi_check abi_checks[] = {
     {"negotiation", check_negotiation},
     {"refused_hosts", check_refused_hosts},
     {"table", check_table},
+    {"further_tables", check_further_tables},
     {"status_names", check_status_names},
     {"messages_fit_their_buffer", check_exported_messages},
     {"output_structs", check_output_structs},
@@ -56,6 +57,19 @@ winnow_host_info abi_host(uint32_t min_version, uint32_t max_version) {
     return host;
 }
 
+/* NULL where the backend says that it has none. */
+static const void *table_of(abi_run *run, const abi_backend *backend, const char *name, uint32_t version) {
+    const void *table = NULL;
+    const int32_t status = backend->api->get_table(name, version, &table, NULL, 0);
+    if (status == WINNOW_ERROR_UNIMPLEMENTED) {
+        EXPECT(table == NULL);
+        return NULL;
+    }
+    EXPECT_STATUS(status, WINNOW_OK);
+    EXPECT(table != NULL);
+    return table;
+}
+
 abi_backend abi_open(abi_run *run) {
     abi_backend backend;
     winnow_host_info host = abi_host(WINNOW_API_VERSION, WINNOW_API_VERSION);
@@ -65,7 +79,9 @@ abi_backend abi_open(abi_run *run) {
     *(void **)&backend.get_api = dlsym(backend.object, "winnow_get_api");
     if (!EXPECT(backend.get_api != NULL)) return backend;
     EXPECT_STATUS(backend.get_api(&host, &backend.api, NULL, 0), WINNOW_OK);
-    EXPECT(backend.api != NULL);
+    if (!EXPECT(backend.api != NULL)) return backend;
+    backend.caches = table_of(run, &backend, WINNOW_CACHE_TABLE, WINNOW_CACHE_VERSION);
+    backend.opencl = table_of(run, &backend, WINNOW_OPENCL_TABLE, WINNOW_OPENCL_VERSION);
     return backend;
 }
 

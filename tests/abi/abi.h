@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 #include "winnow.h"
+#include "winnow_cache.h"
+#include "winnow_opencl.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,7 +38,9 @@ extern const abi_check abi_checks[];
 typedef struct abi_backend {
     void *object;
     winnow_get_api_fn get_api;
-    const winnow_api *api; /* NULL when it could not be had; the failure is reported */
+    const winnow_api *api;          /* NULL when it could not be had; the failure is reported */
+    const winnow_cache_api *caches; /* NULL where the backend has no such table, here and below */
+    const winnow_opencl_api *opencl;
     winnow_context *context;
 } abi_backend;
 
@@ -94,6 +98,7 @@ void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function 
 void check_negotiation(abi_run *run);
 void check_refused_hosts(abi_run *run);
 void check_table(abi_run *run);
+void check_further_tables(abi_run *run);
 void check_status_names(abi_run *run);
 void check_exported_messages(abi_run *run);
 void check_output_structs(abi_run *run);

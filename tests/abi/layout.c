@@ -1,5 +1,7 @@
 /* The frozen layout, held by a C compiler. C99 has no static assertion; an array of a negative size stands for one. */
 #include "winnow.h"
+#include "winnow_cache.h"
+#include "winnow_opencl.h"
 
 #define LAYOUT_NAME_OF(line) layout_of_line_##line
 #define LAYOUT_NAME(line) LAYOUT_NAME_OF(line)

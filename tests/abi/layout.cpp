@@ -2,6 +2,8 @@
 #include <type_traits>
 
 #include "winnow.h"
+#include "winnow_cache.h"
+#include "winnow_opencl.h"
 
 #define LAYOUT_SIZE(type, bytes)                                                                                       \
     static_assert(sizeof(type) == (bytes) && alignof(type) <= 8);                                                      \

@@ -14,6 +14,34 @@ static winnow_context_desc context_desc(const char *device) {
     return desc;
 }
 
+/* A record of OpenCL objects: known to a backend with OpenCL, which wants all of them, and no device beside them. */
+static void check_opencl_objects(abi_run *run, const abi_backend *backend) {
+    winnow_context *context = NULL;
+    winnow_opencl_objects objects;
+    winnow_context_desc desc;
+    char message[512] = "";
+    int32_t want = backend->opencl ? WINNOW_ERROR_INVALID_ARGUMENT : WINNOW_ERROR_UNSUPPORTED;
+    memset(&objects, 0, sizeof objects);
+    objects.extension.struct_size = sizeof objects;
+    objects.extension.type = WINNOW_EXTENSION_OPENCL_OBJECTS;
+    objects.extension.flags = WINNOW_EXTENSION_REQUIRED;
+    objects.context = &desc; /* one of three */
+    desc = context_desc(NULL);
+    desc.next = &objects.extension;
+    EXPECT_STATUS(backend->api->context_create(&desc, &context, message, sizeof message), want);
+    EXPECT(strstr(message, backend->opencl ? "winnow_opencl_objects.device" : "extension type 1") != NULL);
+    objects.device = objects.queue = &desc;
+    desc.device = "0"; /* three and a device */
+    EXPECT_STATUS(backend->api->context_create(&desc, &context, message, sizeof message), want);
+    EXPECT(strstr(message, backend->opencl ? "device is given together" : "extension type 1") != NULL);
+    desc.device = NULL;
+    winnow_opencl_objects again = objects; /* twice */
+    objects.extension.next = &again.extension;
+    EXPECT_STATUS(backend->api->context_create(&desc, &context, message, sizeof message), want);
+    EXPECT(strstr(message, backend->opencl ? "comes twice" : "extension type 1") != NULL);
+    EXPECT(context == NULL);
+}
+
 void check_contexts(abi_run *run) {
     winnow_context *const untouched = (winnow_context *)(uintptr_t)0x5a5a;
     abi_backend backend = abi_open(run);
@@ -51,14 +79,7 @@ void check_contexts(abi_run *run) {
         desc.variants = "no such thing";
         EXPECT_STATUS(api->context_create(&desc, &context, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT(strstr(message, "variants") != NULL);
-        desc = context_desc(NULL);
-        desc.cl_context = &desc; /* one of three */
-        EXPECT_STATUS(api->context_create(&desc, &context, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
-        EXPECT(strstr(message, "cl_context") != NULL);
-        desc = context_desc("0");
-        desc.cl_context = desc.cl_device_id = desc.cl_command_queue = &desc; /* three and a device */
-        EXPECT_STATUS(api->context_create(&desc, &context, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
-        EXPECT(strstr(message, "device") != NULL);
+        check_opencl_objects(run, &backend);
         EXPECT(context == untouched);
     }
     abi_close(run, &backend);

@@ -97,18 +97,54 @@ void check_refused_hosts(abi_run *run) {
     abi_close(run, &backend);
 }
 
+/* The functions of a table lie from `first` on, one after another. */
+static void check_slots(abi_run *run, const void *table, uint32_t size, size_t first) {
+    size_t at;
+    for (at = first; at < size; at += sizeof(void *)) {
+        void *slot = NULL;
+        memcpy(&slot, (const unsigned char *)table + at, sizeof slot);
+        EXPECT(slot != NULL);
+    }
+}
+
 void check_table(abi_run *run) {
     abi_backend backend = abi_open(run);
-    const size_t first = offsetof(winnow_api, status_name);
-    size_t at;
     if (backend.api) {
         EXPECT(backend.api->backend_name != NULL && backend.api->backend_name[0] != 0);
         EXPECT(backend.api->backend_version != NULL && backend.api->backend_version[0] != 0);
-        for (at = first; at < backend.api->struct_size; at += sizeof(void *)) {
-            void *slot = NULL;
-            memcpy(&slot, (const unsigned char *)backend.api + at, sizeof slot);
-            EXPECT(slot != NULL);
+        check_slots(run, backend.api, backend.api->struct_size, offsetof(winnow_api, status_name));
+    }
+    abi_close(run, &backend);
+}
+
+/* A table that a backend has is asked for by name and version; what it has not, it names. */
+void check_further_tables(abi_run *run) {
+    abi_backend backend = abi_open(run);
+    const void *table = NULL;
+    char message[256] = "";
+    if (backend.api) {
+        EXPECT(!run->is_complete || backend.caches != NULL);
+        if (backend.caches) {
+            EXPECT(backend.caches->struct_size >= sizeof(winnow_cache_api));
+            EXPECT(backend.caches->version == WINNOW_CACHE_VERSION);
+            check_slots(run, backend.caches, backend.caches->struct_size, offsetof(winnow_cache_api, create));
+            EXPECT_STATUS(
+                backend.api->get_table(WINNOW_CACHE_TABLE, WINNOW_MAKE_VERSION(99, 0), &table, message, sizeof message),
+                WINNOW_ERROR_VERSION);
+            EXPECT(strstr(message, "99.0") != NULL);
+            EXPECT_STATUS(backend.api->get_table(WINNOW_CACHE_TABLE, WINNOW_CACHE_VERSION, NULL, NULL, 0),
+                          WINNOW_ERROR_INVALID_ARGUMENT);
         }
+        if (backend.opencl) {
+            EXPECT(backend.opencl->struct_size >= sizeof(winnow_opencl_api));
+            EXPECT(backend.opencl->version == WINNOW_OPENCL_VERSION);
+            check_slots(run, backend.opencl, backend.opencl->struct_size, offsetof(winnow_opencl_api, wait_event));
+        }
+        EXPECT_STATUS(backend.api->get_table("winnow_none", 1, &table, message, sizeof message),
+                      WINNOW_ERROR_UNIMPLEMENTED);
+        EXPECT(strstr(message, "winnow_none") != NULL);
+        EXPECT_STATUS(backend.api->get_table(NULL, 1, &table, NULL, 0), WINNOW_ERROR_INVALID_ARGUMENT);
+        EXPECT(table == NULL);
     }
     abi_close(run, &backend);
 }

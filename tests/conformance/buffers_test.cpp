@@ -137,7 +137,7 @@ TEST_F(buffers, a_wrong_description_is_refused_by_name) {
     desc.size = UINT64_MAX;
     expect_refused(desc, "size");
     desc = allocate(16);
-    desc.kind = WINNOW_BUFFER_IMPORT_CL_MEM;
+    desc.kind = WINNOW_BUFFER_IMPORT_DEVICE;
     winnow_buffer* buffer = nullptr;
     const int32_t status = api.buffer_create(context, &desc, &buffer);
     EXPECT_TRUE(status == WINNOW_ERROR_INVALID_ARGUMENT || status == WINNOW_ERROR_UNSUPPORTED) << status;

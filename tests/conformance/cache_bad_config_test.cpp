@@ -58,7 +58,7 @@ void expect_refused(const BadConfig& bad) {
     winnow_cache_desc desc = misused_cache(false);
     desc.config = bad.config;
     winnow_cache* cache = nullptr;
-    EXPECT_EQ(subject().api().cache_create(subject().context(), &desc, &cache), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(subject().caches().create(subject().context(), &desc, &cache), WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(cache, nullptr);
     const std::string created = subject().message();
     expect_quoted(bad, created);
@@ -66,13 +66,13 @@ void expect_refused(const BadConfig& bad) {
     stats.struct_size = sizeof stats;
     stats.bytes = 77;
     char message[1024] = "";
-    EXPECT_EQ(subject().api().cache_estimate(subject().context(), &desc, 10, &stats, message, sizeof message),
+    EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, 10, &stats, message, sizeof message),
               WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(stats.bytes, 77u);
     expect_quoted(bad, message);
     EXPECT_EQ(subject().message(), created) << "estimate left its message in the context";
     expect_refused(CacheFault{{bad.name, "config"}, false, [&](winnow_cache* victim) {
-                                  const int32_t status = subject().api().cache_set_config(victim, bad.config);
+                                  const int32_t status = subject().caches().set_config(victim, bad.config);
                                   expect_quoted(bad, subject().message());
                                   return status;
                               }});
@@ -90,7 +90,7 @@ void add_changes(std::vector<CacheFault>& all) {
     };
     for (const auto& [name, config] : changes)
         all.push_back({{name, "config"}, false, [config = config](winnow_cache* c) {
-                           return subject().api().cache_set_config(c, config);
+                           return subject().caches().set_config(c, config);
                        }});
 }
 
@@ -168,7 +168,7 @@ void expect_refused(const BadDescription& bad) {
     winnow_cache_desc desc = misused_cache(false);
     bad.damage(desc);
     winnow_cache* cache = nullptr;
-    const int32_t created = subject().api().cache_create(subject().context(), &desc, &cache);
+    const int32_t created = subject().caches().create(subject().context(), &desc, &cache);
     expect_refusal(wrong, created, subject().message());
     EXPECT_EQ(cache, nullptr);
     winnow_cache_stats stats{};
@@ -176,7 +176,7 @@ void expect_refused(const BadDescription& bad) {
     stats.bytes = 77;
     char message[1024] = "";
     const int32_t estimated =
-        subject().api().cache_estimate(subject().context(), &desc, 1, &stats, message, sizeof message);
+        subject().caches().estimate(subject().context(), &desc, 1, &stats, message, sizeof message);
     expect_refusal(wrong, estimated, message);
     EXPECT_EQ(stats.bytes, 77u);
 }
@@ -188,7 +188,7 @@ void expect_bad_estimates_refused() {
         stats.struct_size = sizeof stats;
         stats.bytes = 77;
         char message[256] = "";
-        EXPECT_EQ(subject().api().cache_estimate(subject().context(), &desc, tokens, &stats, message, sizeof message),
+        EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, tokens, &stats, message, sizeof message),
                   WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT_TRUE(names_argument(message, "tokens")) << message;
         EXPECT_EQ(stats.bytes, 77u);
@@ -204,16 +204,16 @@ void expect_too_much_memory_refused() {
     desc.head_size = 1024;
     desc.context = 1 << 30;
     winnow_cache* cache = nullptr;
-    ASSERT_EQ(subject().api().cache_create(subject().context(), &desc, &cache), WINNOW_OK) << subject().message();
+    ASSERT_EQ(subject().caches().create(subject().context(), &desc, &cache), WINNOW_OK) << subject().message();
     winnow_cache_stats before{}, after{};
     before.struct_size = after.struct_size = sizeof before;
-    EXPECT_EQ(subject().api().cache_stats(cache, &before), WINNOW_OK);
-    EXPECT_EQ(subject().api().cache_reserve(cache, 1, desc.context), WINNOW_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(subject().caches().stats(cache, &before), WINNOW_OK);
+    EXPECT_EQ(subject().caches().reserve(cache, 1, desc.context), WINNOW_ERROR_OUT_OF_MEMORY);
     EXPECT_NE(subject().message(), "");
-    EXPECT_EQ(subject().api().cache_stats(cache, &after), WINNOW_OK);
+    EXPECT_EQ(subject().caches().stats(cache, &after), WINNOW_OK);
     EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
-    EXPECT_EQ(subject().api().cache_reserve(cache, 1, 8), WINNOW_OK) << subject().message();
-    EXPECT_EQ(subject().api().cache_destroy(cache), WINNOW_OK);
+    EXPECT_EQ(subject().caches().reserve(cache, 1, 8), WINNOW_OK) << subject().message();
+    EXPECT_EQ(subject().caches().destroy(cache), WINNOW_OK);
 }
 
 // ---- Files ---------------------------------------------------------------------------------------------------------
@@ -232,11 +232,11 @@ void expect_bad_paths_refused() {
                                       return WINNOW_ERROR_INVALID_ARGUMENT; // which of the statuses is not documented
                                   }});
     };
-    expect("cache_save", subject().api().cache_save, "");
-    expect("cache_load", subject().api().cache_load, "");
-    expect("cache_save", subject().api().cache_save, nowhere);
-    expect("cache_load", subject().api().cache_load, nowhere);
-    expect("cache_load", subject().api().cache_load, text);
+    expect("cache_save", subject().caches().save, "");
+    expect("cache_load", subject().caches().load, "");
+    expect("cache_save", subject().caches().save, nowhere);
+    expect("cache_load", subject().caches().load, nowhere);
+    expect("cache_load", subject().caches().load, text);
     EXPECT_FALSE(std::filesystem::exists(nowhere));
 }
 

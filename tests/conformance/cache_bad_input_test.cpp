@@ -94,19 +94,20 @@ struct StepCall {
 };
 
 const winnow_api& api() { return subject().api(); }
+const winnow_cache_api& caches() { return subject().caches(); }
 
 // A cache with some tokens in both sequences, more in the first than its budget holds.
 class Victim {
 public:
     explicit Victim(bool by_cells) : by_cells_(by_cells) {
         const winnow_cache_desc desc = misused_cache(by_cells);
-        EXPECT_EQ(api().cache_create(subject().context(), &desc, &cache), WINNOW_OK) << subject().message();
+        EXPECT_EQ(caches().create(subject().context(), &desc, &cache), WINNOW_OK) << subject().message();
         for (int64_t layer = 0; layer < layers; ++layer) {
             append(layer, 0, by_cells ? 40 : 80, 0);
             append(layer, 1, 10, 0);
         }
     }
-    ~Victim() { api().cache_destroy(cache); }
+    ~Victim() { caches().destroy(cache); }
     Victim(const Victim&) = delete;
     Victim& operator=(const Victim&) = delete;
 
@@ -116,21 +117,21 @@ public:
     std::string portrait() const {
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
-        EXPECT_EQ(api().cache_stats(cache, &stats), WINNOW_OK) << subject().message();
+        EXPECT_EQ(caches().stats(cache, &stats), WINNOW_OK) << subject().message();
         std::string text(reinterpret_cast<const char*>(&stats), sizeof stats);
         for (int64_t sequence = 0; sequence < sequences; ++sequence)
             for (int64_t layer = 0; layer < layers; ++layer)
                 for (int64_t head = 0; head < kv_heads; ++head) {
                     std::array<int32_t, context> positions{};
                     uint64_t count = 0;
-                    EXPECT_EQ(api().cache_positions(cache, sequence, layer, head, positions.data(), context, &count),
+                    EXPECT_EQ(caches().positions(cache, sequence, layer, head, positions.data(), context, &count),
                               WINNOW_OK)
                         << subject().message();
                     text.append(reinterpret_cast<const char*>(positions.data()), sizeof positions);
                 }
         char config[512] = "";
         size_t size = sizeof config;
-        EXPECT_EQ(api().cache_get_config(cache, config, &size), WINNOW_OK) << subject().message();
+        EXPECT_EQ(caches().get_config(cache, config, &size), WINNOW_OK) << subject().message();
         return text + config;
     }
     // What a good step gives in a layer.
@@ -153,7 +154,7 @@ private:
         run(call);
     }
     void run(StepCall& call) {
-        const int32_t status = api().cache_step(cache, &call.desc, nullptr);
+        const int32_t status = caches().step(cache, &call.desc, nullptr);
         ASSERT_EQ(status, WINNOW_OK) << subject().message();
         subject().note_cache_step();
         ASSERT_EQ(api().finish(subject().context()), WINNOW_OK) << subject().message();
@@ -176,7 +177,7 @@ CacheFault step_of(int64_t tokens, const char* name, const char* argument, const
                 StepCall call(tokens, by_cells, 40);
                 damage(call);
                 winnow_event* event = nullptr;
-                const int32_t status = api().cache_step(cache, &call.desc, &event);
+                const int32_t status = caches().step(cache, &call.desc, &event);
                 EXPECT_EQ(api().finish(subject().context()), WINNOW_OK);
                 EXPECT_TRUE(call.is_untouched()) << "out or scores_out was written";
                 EXPECT_EQ(event, nullptr);
@@ -267,7 +268,7 @@ void add_steps(std::vector<CacheFault>& all) {
 // ---- Everything else on a cache ------------------------------------------------------------------------------------
 
 int32_t anchor(winnow_cache* cache, int64_t sequence, std::vector<int64_t> positions) {
-    return api().cache_anchor(cache, sequence, positions.data(), positions.size());
+    return caches().anchor(cache, sequence, positions.data(), positions.size());
 }
 
 void add_edits(std::vector<CacheFault>& all) {
@@ -275,36 +276,35 @@ void add_edits(std::vector<CacheFault>& all) {
                          bool by_cells = false) {
         all.push_back({{name, argument}, by_cells, std::move(call)});
     };
-    add("reserve_sequence", "sequence", [](winnow_cache* c) { return api().cache_reserve(c, sequences, 1); });
-    add("reserve_minus_1", "tokens", [](winnow_cache* c) { return api().cache_reserve(c, 0, -1); });
-    add("reserve_beyond_the_context", "tokens", [](winnow_cache* c) { return api().cache_reserve(c, 0, context + 1); });
-    add("truncate_sequence", "sequence", [](winnow_cache* c) { return api().cache_truncate(c, -1, 0); });
-    add("truncate_minus_1", "length", [](winnow_cache* c) { return api().cache_truncate(c, 0, -1); });
-    add("remove_sequence", "sequence", [](winnow_cache* c) { return api().cache_remove(c, sequences, 0, -1); });
-    add("remove_from_minus_1", "begin", [](winnow_cache* c) { return api().cache_remove(c, 0, -1, 4); });
-    add("remove_to_minus_2", "end", [](winnow_cache* c) { return api().cache_remove(c, 0, 0, -2); });
-    add("remove_backwards", "end", [](winnow_cache* c) { return api().cache_remove(c, 0, 9, 8); });
+    add("reserve_sequence", "sequence", [](winnow_cache* c) { return caches().reserve(c, sequences, 1); });
+    add("reserve_minus_1", "tokens", [](winnow_cache* c) { return caches().reserve(c, 0, -1); });
+    add("reserve_beyond_the_context", "tokens", [](winnow_cache* c) { return caches().reserve(c, 0, context + 1); });
+    add("truncate_sequence", "sequence", [](winnow_cache* c) { return caches().truncate(c, -1, 0); });
+    add("truncate_minus_1", "length", [](winnow_cache* c) { return caches().truncate(c, 0, -1); });
+    add("remove_sequence", "sequence", [](winnow_cache* c) { return caches().remove(c, sequences, 0, -1); });
+    add("remove_from_minus_1", "begin", [](winnow_cache* c) { return caches().remove(c, 0, -1, 4); });
+    add("remove_to_minus_2", "end", [](winnow_cache* c) { return caches().remove(c, 0, 0, -2); });
+    add("remove_backwards", "end", [](winnow_cache* c) { return caches().remove(c, 0, 9, 8); });
     add(
-        "remove_beyond_the_cells", "end", [](winnow_cache* c) { return api().cache_remove(c, 0, 0, cells + 1); }, true);
+        "remove_beyond_the_cells", "end", [](winnow_cache* c) { return caches().remove(c, 0, 0, cells + 1); }, true);
     add(
-        "truncate_by_cells", "cells", [](winnow_cache* c) { return api().cache_truncate(c, 0, 4); }, true);
+        "truncate_by_cells", "cells", [](winnow_cache* c) { return caches().truncate(c, 0, 4); }, true);
     add(
-        "reserve_beyond_the_cells", "tokens", [](winnow_cache* c) { return api().cache_reserve(c, 0, cells + 1); },
-        true);
-    add("copy_from", "from", [](winnow_cache* c) { return api().cache_copy(c, sequences, 0); });
-    add("copy_to", "to", [](winnow_cache* c) { return api().cache_copy(c, 0, -1); });
-    add("shift_sequence", "sequence", [](winnow_cache* c) { return api().cache_shift(c, sequences, 0, -1, 1); });
-    add("shift_from_minus_1", "begin", [](winnow_cache* c) { return api().cache_shift(c, 0, -1, -1, 1); });
-    add("shift_backwards", "end", [](winnow_cache* c) { return api().cache_shift(c, 0, 9, 8, 1); });
+        "reserve_beyond_the_cells", "tokens", [](winnow_cache* c) { return caches().reserve(c, 0, cells + 1); }, true);
+    add("copy_from", "from", [](winnow_cache* c) { return caches().copy(c, sequences, 0); });
+    add("copy_to", "to", [](winnow_cache* c) { return caches().copy(c, 0, -1); });
+    add("shift_sequence", "sequence", [](winnow_cache* c) { return caches().shift(c, sequences, 0, -1, 1); });
+    add("shift_from_minus_1", "begin", [](winnow_cache* c) { return caches().shift(c, 0, -1, -1, 1); });
+    add("shift_backwards", "end", [](winnow_cache* c) { return caches().shift(c, 0, 9, 8, 1); });
     add("shift_far", "delta",
-        [](winnow_cache* c) { return api().cache_shift(c, 0, 0, -1, std::numeric_limits<int64_t>::min()); });
-    add("shift_below_0", "shift", [](winnow_cache* c) { return api().cache_shift(c, 0, 0, -1, -1); });
-    add("shift_onto_another", "shift", [](winnow_cache* c) { return api().cache_shift(c, 1, 0, 2, 2); });
+        [](winnow_cache* c) { return caches().shift(c, 0, 0, -1, std::numeric_limits<int64_t>::min()); });
+    add("shift_below_0", "shift", [](winnow_cache* c) { return caches().shift(c, 0, 0, -1, -1); });
+    add("shift_onto_another", "shift", [](winnow_cache* c) { return caches().shift(c, 1, 0, 2, 2); });
     add(
-        "shift_by_cells", "cells", [](winnow_cache* c) { return api().cache_shift(c, 0, 0, -1, 1); }, true);
+        "shift_by_cells", "cells", [](winnow_cache* c) { return caches().shift(c, 0, 0, -1, 1); }, true);
     add("positions_of_sequence", "sequence", [](winnow_cache* c) {
         uint64_t count = 77;
-        const int32_t status = api().cache_positions(c, sequences, 0, 0, nullptr, 0, &count);
+        const int32_t status = caches().positions(c, sequences, 0, 0, nullptr, 0, &count);
         EXPECT_EQ(count, 77u);
         return status;
     });
@@ -312,28 +312,28 @@ void add_edits(std::vector<CacheFault>& all) {
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
         stats.tokens = 77;
-        const int32_t status = api().cache_sequence_stats(c, -1, &stats);
+        const int32_t status = caches().sequence_stats(c, -1, &stats);
         EXPECT_EQ(stats.tokens, 77u);
         return status;
     });
     add("positions_of_layer", "layer", [](winnow_cache* c) {
         uint64_t count = 77;
-        return api().cache_positions(c, 0, layers, 0, nullptr, 0, &count);
+        return caches().positions(c, 0, layers, 0, nullptr, 0, &count);
     });
     add("positions_of_head", "head", [](winnow_cache* c) {
         uint64_t count = 77;
-        return api().cache_positions(c, 0, 0, kv_heads, nullptr, 0, &count); // of the KV heads, not the query's
+        return caches().positions(c, 0, 0, kv_heads, nullptr, 0, &count); // of the KV heads, not the query's
     });
     add("importance_of_head", "head", [](winnow_cache* c) {
         uint64_t count = 77;
-        return api().cache_importance(c, 0, 0, -1, nullptr, 0, &count);
+        return caches().importance(c, 0, 0, -1, nullptr, 0, &count);
     });
     add(
         "importance_that_is_not_kept", "importance",
         [](winnow_cache* c) {
             float importance = untouched;
             uint64_t count = 77;
-            const int32_t status = api().cache_importance(c, 0, 0, 0, &importance, 1, &count);
+            const int32_t status = caches().importance(c, 0, 0, 0, &importance, 1, &count);
             EXPECT_EQ(count, 77u);
             EXPECT_EQ(importance, untouched);
             return status;
@@ -341,7 +341,7 @@ void add_edits(std::vector<CacheFault>& all) {
         true);
     const auto set_importance = [](winnow_cache* c, int64_t layer, int64_t head, int32_t position) {
         const float value = 1;
-        return api().cache_set_importance(c, 0, layer, head, &position, &value, 1);
+        return caches().set_importance(c, 0, layer, head, &position, &value, 1);
     };
     add("set_importance_of_layer", "layer", [=](winnow_cache* c) { return set_importance(c, layers, 0, 0); });
     add("set_importance_of_head", "head", [=](winnow_cache* c) { return set_importance(c, 0, kv_heads, 0); });
@@ -353,7 +353,7 @@ void add_edits(std::vector<CacheFault>& all) {
         true);
     const auto set_experts = [](winnow_cache* c, int64_t layer, int64_t position, uint64_t of_token) {
         const int32_t token = static_cast<int32_t>(position), expert = 0;
-        return api().cache_set_experts(c, 0, layer, &token, &expert, 1, of_token);
+        return caches().set_experts(c, 0, layer, &token, &expert, 1, of_token);
     };
     add("experts_of_none", "moe", [=](winnow_cache* c) { return set_experts(c, 0, 0, 1); });
     add("experts_of_layer", "layer", [=](winnow_cache* c) { return set_experts(c, layers, 0, 1); });
@@ -361,11 +361,11 @@ void add_edits(std::vector<CacheFault>& all) {
     add("no_experts_of_a_token", "experts_per_token", [=](winnow_cache* c) { return set_experts(c, 0, 0, 0); });
     add("expert_counts_of_layer", "layer", [=](winnow_cache* c) {
         uint64_t count = 0;
-        return api().cache_expert_counts(c, layers, nullptr, 0, &count);
+        return caches().expert_counts(c, layers, nullptr, 0, &count);
     });
     add("pressure_nan", "pressure",
-        [](winnow_cache* c) { return api().cache_set_pressure(c, std::numeric_limits<double>::quiet_NaN()); });
-    add("pressure_above_1", "pressure", [](winnow_cache* c) { return api().cache_set_pressure(c, 1.5); });
+        [](winnow_cache* c) { return caches().set_pressure(c, std::numeric_limits<double>::quiet_NaN()); });
+    add("pressure_above_1", "pressure", [](winnow_cache* c) { return caches().set_pressure(c, 1.5); });
     add("anchor_sequence", "sequence", [](winnow_cache* c) { return anchor(c, sequences, {0}); });
     add("anchor_minus_1", "positions", [](winnow_cache* c) { return anchor(c, 0, {5, -1}); });
     add("anchor_beyond_the_context", "positions", [](winnow_cache* c) { return anchor(c, 0, {context}); });

@@ -71,7 +71,7 @@ public:
         return wrong.empty() ? oracle_.write(0, layer, engine_) : wrong;
     }
 
-    int32_t reserve(int64_t tokens) { return cache_.api().cache_reserve(cache_.get(), 0, tokens); }
+    int32_t reserve(int64_t tokens) { return cache_.caches().reserve(cache_.get(), 0, tokens); }
 
     std::string anchor(int64_t cell) { return oracle_.anchor(0, {cell}); }
 

@@ -61,7 +61,7 @@ public:
         std::vector<int64_t> positions(static_cast<size_t>(anchors));
         std::iota(positions.begin(), positions.end(), setup_.sink);
         both([&](CacheHost& cache) {
-            return cache.api().cache_anchor(cache.get(), 0, positions.data(), positions.size());
+            return cache.caches().anchor(cache.get(), 0, positions.data(), positions.size());
         });
         ASSERT_NO_FATAL_FAILURE(steps(0, anchors, 1));
         for (int round = 0; round < 12; ++round) {
@@ -90,16 +90,16 @@ private:
         if (kind <= 73) return attend(sequence, draw(1, 40));
         if (kind <= 80) {
             length = std::max<int64_t>(length - draw(0, kind <= 78 ? 7 : 60), 0);
-            return both([&](CacheHost& cache) { return cache.api().cache_truncate(cache.get(), sequence, length); });
+            return both([&](CacheHost& cache) { return cache.caches().truncate(cache.get(), sequence, length); });
         }
         if (kind <= 84 && length > 30) return shift(sequence, length);
         if (kind <= 88) {
             lengths_[static_cast<size_t>(1 - sequence)] = length;
-            return both([&](CacheHost& cache) { return cache.api().cache_copy(cache.get(), sequence, 1 - sequence); });
+            return both([&](CacheHost& cache) { return cache.caches().copy(cache.get(), sequence, 1 - sequence); });
         }
         if (kind <= 90) return exchange(sequence);
-        if (kind <= 94) return move(sequence, memory_.api().cache_read, memory_.api().cache_restore);
-        if (kind <= 97) return move(sequence, memory_.api().cache_export_rows, memory_.api().cache_import_rows);
+        if (kind <= 94) return move(sequence, memory_.caches().read, memory_.caches().restore);
+        if (kind <= 97) return move(sequence, memory_.caches().export_rows, memory_.caches().import_rows);
         return save_and_load();
     }
 
@@ -146,10 +146,8 @@ private:
     // A part in the middle goes, and what follows moves down.
     void shift(int64_t sequence, int64_t& length) {
         const int64_t begin = draw(5, length - 20), count = draw(1, 10);
-        both([&](CacheHost& cache) { return cache.api().cache_remove(cache.get(), sequence, begin, begin + count); });
-        both([&](CacheHost& cache) {
-            return cache.api().cache_shift(cache.get(), sequence, begin + count, -1, -count);
-        });
+        both([&](CacheHost& cache) { return cache.caches().remove(cache.get(), sequence, begin, begin + count); });
+        both([&](CacheHost& cache) { return cache.caches().shift(cache.get(), sequence, begin + count, -1, -count); });
         length -= count;
     }
 
@@ -177,9 +175,9 @@ private:
     void exchange(int64_t sequence) {
         if (lengths_[static_cast<size_t>(sequence)] == 0) return;
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
-            const TokenRows read = rows_of_both(memory_.api().cache_read, layer, sequence);
+            const TokenRows read = rows_of_both(memory_.caches().read, layer, sequence);
             for (CacheHost* cache : {&memory_, &file_})
-                ASSERT_NO_FATAL_FAILURE(give(*cache, cache->api().cache_write, read));
+                ASSERT_NO_FATAL_FAILURE(give(*cache, cache->caches().write, read));
         }
     }
 
@@ -188,7 +186,7 @@ private:
         const int64_t other = 1 - sequence;
         if (lengths_[static_cast<size_t>(sequence)] == 0) return;
         std::vector<TokenRows> read;
-        const bool leaves_out = to == memory_.api().cache_restore && draw(1, 2) == 1;
+        const bool leaves_out = to == memory_.caches().restore && draw(1, 2) == 1;
         const int64_t head = draw(0, setup_.kv_heads - 1), length = lengths_[static_cast<size_t>(sequence)];
         const int64_t begin = draw(0, length - 1), end = std::min(begin + draw(1, 40), length);
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
@@ -203,7 +201,7 @@ private:
     }
 
     void put(int64_t sequence, const std::vector<TokenRows>& all, TokenRowsFunction function) {
-        both([&](CacheHost& cache) { return cache.api().cache_remove(cache.get(), sequence, 0, -1); });
+        both([&](CacheHost& cache) { return cache.caches().remove(cache.get(), sequence, 0, -1); });
         for (const TokenRows& rows : all)
             for (CacheHost* cache : {&memory_, &file_}) ASSERT_NO_FATAL_FAILURE(give(*cache, function, rows));
         lengths_[static_cast<size_t>(sequence)] = lengths_[static_cast<size_t>(1 - sequence)];
@@ -213,10 +211,10 @@ private:
     void save_and_load() {
         const TemporaryFolder folder;
         const std::string of_memory = folder.file("memory"), of_file = folder.file("file");
-        ASSERT_EQ(memory_.api().cache_save(memory_.get(), of_memory.c_str()), WINNOW_OK) << memory_.message();
-        ASSERT_EQ(file_.api().cache_save(file_.get(), of_file.c_str()), WINNOW_OK) << file_.message();
-        ASSERT_EQ(memory_.api().cache_load(memory_.get(), of_file.c_str()), WINNOW_OK) << memory_.message();
-        ASSERT_EQ(file_.api().cache_load(file_.get(), of_memory.c_str()), WINNOW_OK) << file_.message();
+        ASSERT_EQ(memory_.caches().save(memory_.get(), of_memory.c_str()), WINNOW_OK) << memory_.message();
+        ASSERT_EQ(file_.caches().save(file_.get(), of_file.c_str()), WINNOW_OK) << file_.message();
+        ASSERT_EQ(memory_.caches().load(memory_.get(), of_file.c_str()), WINNOW_OK) << memory_.message();
+        ASSERT_EQ(file_.caches().load(file_.get(), of_memory.c_str()), WINNOW_OK) << file_.message();
     }
 
     CacheSetup setup_;
@@ -232,7 +230,7 @@ std::string refusal(const std::string& folder, int32_t expected) {
     const std::string config = setup.config();
     const winnow_cache_desc desc = desc_of(setup, config);
     winnow_cache* cache = nullptr;
-    EXPECT_EQ(subject().api().cache_create(subject().context(), &desc, &cache), expected) << folder;
+    EXPECT_EQ(subject().caches().create(subject().context(), &desc, &cache), expected) << folder;
     return subject().message();
 }
 

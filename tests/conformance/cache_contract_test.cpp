@@ -81,15 +81,15 @@ void run_anchor_beyond_the_context() {
     Judged cache(setup);
     ASSERT_EQ(cache.append(20), "");
     ASSERT_EQ(cache.oracle.anchor(0, {setup.context - 3}), "");
-    EXPECT_EQ(cache.host.api().cache_shift(cache.host.get(), 0, 0, -1, 3), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(cache.host.caches().shift(cache.host.get(), 0, 0, -1, 3), WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_NE(cache.host.message().find("anchors would meet, or come before 0 or beyond the context"),
               std::string::npos)
         << cache.host.message();
     ASSERT_EQ(cache.oracle.shift(0, 0, -1, 2), "");
     const TemporaryFolder folder;
     const std::string file = folder.file("cache");
-    ASSERT_EQ(cache.host.api().cache_save(cache.host.get(), file.c_str()), WINNOW_OK) << cache.host.message();
-    EXPECT_EQ(cache.host.api().cache_load(cache.host.get(), file.c_str()), WINNOW_OK) << cache.host.message();
+    ASSERT_EQ(cache.host.caches().save(cache.host.get(), file.c_str()), WINNOW_OK) << cache.host.message();
+    EXPECT_EQ(cache.host.caches().load(cache.host.get(), file.c_str()), WINNOW_OK) << cache.host.message();
 }
 
 void run_columns_after_a_shift() {
@@ -103,12 +103,12 @@ void run_columns_after_a_shift() {
         return cache.run(one);
     };
     for (int64_t token = 0; token < 10; ++token) ASSERT_EQ(step(token + 1), WINNOW_OK) << cache.message();
-    ASSERT_EQ(cache.api().cache_shift(cache.get(), 0, 6, -1, 20), WINNOW_OK) << cache.message();
+    ASSERT_EQ(cache.caches().shift(cache.get(), 0, 6, -1, 20), WINNOW_OK) << cache.message();
     EXPECT_EQ(step(30), WINNOW_ERROR_INVALID_ARGUMENT) << "the token has position 30";
     EXPECT_NE(cache.message().find("scores_out has 30 columns, expected at least 31"), std::string::npos)
         << cache.message();
     EXPECT_EQ(step(31), WINNOW_OK) << cache.message();
-    ASSERT_EQ(cache.api().cache_shift(cache.get(), 0, 26, -1, -20), WINNOW_OK) << cache.message();
+    ASSERT_EQ(cache.caches().shift(cache.get(), 0, 26, -1, -20), WINNOW_OK) << cache.message();
     EXPECT_EQ(step(12), WINNOW_OK) << cache.message();
     EXPECT_EQ(step(12), WINNOW_ERROR_INVALID_ARGUMENT) << "the token has position 12";
 }
@@ -150,7 +150,7 @@ winnow_cache_stats estimate_of(const CacheSetup& setup, const std::string& confi
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
     char message[1024] = "";
-    EXPECT_EQ(subject().api().cache_estimate(subject().context(), &desc, 40, &stats, message, sizeof message), status)
+    EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, 40, &stats, message, sizeof message), status)
         << message;
     text = message;
     return stats;

@@ -27,7 +27,7 @@ Description describe(const winnow_cache_desc& desc) {
     found.info.struct_size = sizeof found.info;
     const auto ask = [&] {
         char message[1024] = "";
-        found.status = subject().api().cache_describe(subject().context(), &desc, &found.info, message, sizeof message);
+        found.status = subject().caches().describe(subject().context(), &desc, &found.info, message, sizeof message);
         found.message = message;
     };
     ask();
@@ -50,9 +50,9 @@ Description describe(const CacheSetup& setup, const std::string& config) { retur
 
 std::string config_of(const CacheHost& cache) {
     size_t size = 0;
-    EXPECT_EQ(cache.api().cache_get_config(cache.get(), nullptr, &size), WINNOW_OK);
+    EXPECT_EQ(cache.caches().get_config(cache.get(), nullptr, &size), WINNOW_OK);
     std::string text(size, 0);
-    EXPECT_EQ(cache.api().cache_get_config(cache.get(), text.data(), &size), WINNOW_OK);
+    EXPECT_EQ(cache.caches().get_config(cache.get(), text.data(), &size), WINNOW_OK);
     text.pop_back();
     return text;
 }
@@ -222,7 +222,7 @@ void run_profile() {
     EXPECT_TRUE(without.is(WINNOW_CACHE_NEEDS_PROFILE));
     winnow_cache_desc desc = desc_of(setup, named);
     winnow_cache* cache = nullptr;
-    EXPECT_EQ(subject().api().cache_create(subject().context(), &desc, &cache), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(subject().caches().create(subject().context(), &desc, &cache), WINNOW_ERROR_INVALID_ARGUMENT);
     const double profile[] = {9, .1, 9, 1, .9, 1};
     desc.profile = profile;
     const Description with = describe(desc);
@@ -245,15 +245,14 @@ void run_refusals() {
         info.config = text;
         info.config_size = sizeof text;
         info.sink = 77;
-        const int32_t status =
-            subject().api().cache_describe(subject().context(), &desc, &info, message, sizeof message);
+        const int32_t status = subject().caches().describe(subject().context(), &desc, &info, message, sizeof message);
         EXPECT_EQ(status, WINNOW_ERROR_INVALID_ARGUMENT) << config;
         EXPECT_STREQ(text, "untouched");
         EXPECT_EQ(info.config_size, sizeof text);
         EXPECT_EQ(info.sink, 77);
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
-        EXPECT_EQ(subject().api().cache_estimate(subject().context(), &desc, 0, &stats, estimated, sizeof estimated),
+        EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, 0, &stats, estimated, sizeof estimated),
                   status);
         const auto reason = [](const std::string& whole) { return whole.substr(whole.find(": ")); };
         EXPECT_EQ(reason(message), reason(estimated));

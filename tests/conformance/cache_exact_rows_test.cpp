@@ -53,7 +53,7 @@ TokenRows exported(CacheHost& cache, int64_t layer, const std::vector<int64_t>& 
     TokenRows rows = make_rows(cache.setup(), layer, 0, token_ids);
     if (sides == Sides::keys) rows.v = TestTensor();
     if (sides == Sides::values) rows.k = TestTensor();
-    EXPECT_EQ(run(cache, cache.api().cache_export_rows, rows), WINNOW_OK) << cache.message();
+    EXPECT_EQ(run(cache, cache.caches().export_rows, rows), WINNOW_OK) << cache.message();
     EXPECT_EQ(rows.k.damage() + rows.v.damage(), "") << "beside what is exported";
     return rows;
 }
@@ -101,8 +101,8 @@ void expect_same(CacheHost& source, CacheHost& target, int64_t seen) {
 // Packed rows may have been packed anew.
 void expect_near(CacheHost& source, CacheHost& target, int64_t layer, int64_t seen) {
     TokenRows want = make_token_rows(source.setup(), layer, 0, token_ids_to(seen), WINNOW_TYPE_F32), got = want;
-    ASSERT_EQ(run(source, source.api().cache_read, want), WINNOW_OK) << source.message();
-    ASSERT_EQ(run(target, target.api().cache_read, got), WINNOW_OK) << target.message();
+    ASSERT_EQ(run(source, source.caches().read, want), WINNOW_OK) << source.message();
+    ASSERT_EQ(run(target, target.caches().read, got), WINNOW_OK) << target.message();
     for (const auto& [a, b] : {std::pair{&want.k, &got.k}, std::pair{&want.v, &got.v}})
         a->each([&, a = a, b = b](const Index& at) {
             const double x = a->get(at), y = b->get(at);
@@ -149,7 +149,7 @@ void run_continuation(const CacheSetup& setup, int64_t first, Parts parts) {
             put(Sides::values, 0, seen);
         }
         TokenRows given = as_given(setup, rows, token_ids_to(seen));
-        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_OK) << target.message();
     }
     ASSERT_NO_FATAL_FAILURE(expect_same(source, target, seen));
     for (int64_t length : {1, 1, 30, 1, 32, 1, 1, 1, 40, 1}) {
@@ -175,15 +175,15 @@ void run_means_in_values(const CacheSetup& setup) {
         for (const auto& [begin, end] : {std::pair{int64_t{0}, alone}, {alone, alone + 1}, {alone + 1, seen}}) {
             TokenRows some = make_rows(setup, layer, 0, {all.begin() + begin, all.begin() + end});
             some.v = TestTensor();
-            const int32_t status = run(source, source.api().cache_export_rows, some);
+            const int32_t status = run(source, source.caches().export_rows, some);
             ASSERT_EQ(status, begin == alone ? WINNOW_ERROR_UNSUPPORTED : WINNOW_OK) << source.message();
-            EXPECT_TRUE(begin != alone || run(source, source.api().cache_read, some) == WINNOW_OK);
+            EXPECT_TRUE(begin != alone || run(source, source.caches().read, some) == WINNOW_OK);
             some.k.each_row([&, first = begin](const Index& at) {
                 std::memcpy(rows.k.element({0, at[1], at[2] + first, 0}), some.k.element(at), some.k.row_size());
             });
         }
         TokenRows given = as_given(setup, rows, all);
-        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_OK) << target.message();
         ASSERT_NO_FATAL_FAILURE(expect_near(source, target, layer, seen));
     }
 }
@@ -195,15 +195,15 @@ void run_edited(const CacheSetup& setup, bool moves) {
     CacheHost source(subject(), setup), target(subject(), setup);
     ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, 150));
     if (moves) {
-        ASSERT_EQ(source.api().cache_remove(source.get(), 0, 60, 100), WINNOW_OK) << source.message();
-        ASSERT_EQ(source.api().cache_shift(source.get(), 0, 100, -1, -40), WINNOW_OK) << source.message();
+        ASSERT_EQ(source.caches().remove(source.get(), 0, 60, 100), WINNOW_OK) << source.message();
+        ASSERT_EQ(source.caches().shift(source.get(), 0, 100, -1, -40), WINNOW_OK) << source.message();
     } else {
-        ASSERT_EQ(source.api().cache_truncate(source.get(), 0, 50), WINNOW_OK) << source.message();
+        ASSERT_EQ(source.caches().truncate(source.get(), 0, 50), WINNOW_OK) << source.message();
     }
     int64_t seen = moves ? 110 : 50;
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         TokenRows given = as_given(setup, exported(source, layer, token_ids_to(seen)), token_ids_to(seen));
-        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_OK) << target.message();
     }
     ASSERT_NO_FATAL_FAILURE(expect_same(source, target, seen));
     for (const int64_t length : {1, 20, 1}) {
@@ -252,8 +252,8 @@ int64_t expect_same_rows(CacheHost& target, CacheHost& source, CacheHost& restor
     const std::vector<CacheSetup> of_heads = setup.of_heads(rows.layer);
     const TokenRows again = exported(target, rows.layer, to);
     TokenRows want = make_rows(setup, rows.layer, 0, from), got = make_rows(setup, rows.layer, 0, to);
-    EXPECT_EQ(run(source, source.api().cache_read, want), WINNOW_OK) << source.message();
-    EXPECT_EQ(run(target, target.api().cache_read, got), WINNOW_OK) << target.message();
+    EXPECT_EQ(run(source, source.caches().read, want), WINNOW_OK) << source.message();
+    EXPECT_EQ(run(target, target.caches().read, got), WINNOW_OK) << target.message();
     for (int64_t head = 0; head < setup.kv_heads; ++head)
         EXPECT_EQ(target.positions(0, rows.layer, head), restored.positions(0, rows.layer, head)) << "head " << head;
     int64_t packed = 0;
@@ -302,12 +302,12 @@ void run_cells(CacheSetup setup, bool is_beside) {
         }
         const TokenRows rows = exported(source, layer, from);
         TokenRows given = as_given(setup, rows, moved(from));
-        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_OK) << target.message();
         if (is_beside) {
             TokenRows values = make_rows(setup, layer, 0, from);
-            ASSERT_EQ(run(source, source.api().cache_read, values), WINNOW_OK) << source.message();
+            ASSERT_EQ(run(source, source.caches().read, values), WINNOW_OK) << source.message();
             values.tokens = make_rows(setup, layer, 0, moved(from)).tokens;
-            ASSERT_EQ(run(restored, restored.api().cache_restore, values), WINNOW_OK) << restored.message();
+            ASSERT_EQ(run(restored, restored.caches().restore, values), WINNOW_OK) << restored.message();
             const int64_t packed = expect_same_rows(target, source, restored, rows, from, moved(from));
             const std::vector<CacheSetup> of_heads = setup.of_heads(layer);
             const bool has_packed = std::any_of(of_heads.begin(), of_heads.end(), [](const CacheSetup& its) {
@@ -352,7 +352,7 @@ void run_apart(CacheSetup setup) {
                 });
         for (CacheHost* target : {&alone, &beside}) {
             TokenRows given = as_given(setup, rows, all);
-            ASSERT_EQ(run(*target, target->api().cache_import_rows, given), WINNOW_OK) << target->message();
+            ASSERT_EQ(run(*target, target->caches().import_rows, given), WINNOW_OK) << target->message();
             ASSERT_EQ(difference(rows, exported(*target, layer, all)), "")
                 << "layer " << layer << (target == &alone ? ", alone" : ", beside others");
         }
@@ -390,12 +390,12 @@ void run_damaged(const CacheSetup& setup) {
         TokenRows given = as_given(setup, rows, token_ids_to(200));
         const size_t at = 2 + engine() % (given.k.row_size() - 2); // an unmarked row is a plain one
         given.k.element(records[engine() % records.size()])[at] ^= static_cast<std::byte>(1U << engine() % 8);
-        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_ERROR_INVALID_ARGUMENT) << "byte " << at;
+        ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_ERROR_INVALID_ARGUMENT) << "byte " << at;
         ASSERT_NE(target.message().find("k of token"), std::string::npos) << target.message();
         ASSERT_EQ(target.portrait(), before);
     }
     TokenRows given = as_given(setup, rows, token_ids_to(200));
-    ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+    ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_OK) << target.message();
 }
 
 // Formats and policies that are others: who holds what is the same, and rows are converted.
@@ -405,7 +405,7 @@ void run_conversion(const CacheSetup& setup, CacheSetup other) {
     ASSERT_NO_FATAL_FAILURE(feed({&source}, engine, 130));
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         TokenRows given = as_given(setup, exported(source, layer, token_ids_to(130)), token_ids_to(130));
-        ASSERT_EQ(run(target, target.api().cache_import_rows, given), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_OK) << target.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head)
             EXPECT_EQ(target.positions(0, layer, head), source.positions(0, layer, head)) << "layer " << layer;
         ASSERT_NO_FATAL_FAILURE(expect_near(source, target, layer, 130));
@@ -421,7 +421,7 @@ void run_rounded(uint32_t stored, uint32_t type, bool center) {
     const std::string before = cache.portrait();
     TokenRows rows = make_token_rows(setup, 0, 0, token_ids_to(100), type);
     const std::vector<std::byte> k = bytes_of(rows.k), v = bytes_of(rows.v);
-    EXPECT_EQ(run(cache, cache.api().cache_export_rows, rows), WINNOW_ERROR_UNSUPPORTED);
+    EXPECT_EQ(run(cache, cache.caches().export_rows, rows), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_NE(cache.message().find("does not hold the row"), std::string::npos) << cache.message();
     EXPECT_TRUE(bytes_of(rows.k) == k && bytes_of(rows.v) == v) << "something was written";
     EXPECT_EQ(cache.portrait(), before);
@@ -439,15 +439,15 @@ void run_refused() {
         EXPECT_EQ(cache.portrait(), before);
     };
     TokenRows rows = make_token_rows(setup, 0, 0, {1, 2}, WINNOW_TYPE_F32);
-    expect_refused(cache.api().cache_export_rows, rows, "expected F16 or BF16 for exact rows");
+    expect_refused(cache.caches().export_rows, rows, "expected F16 or BF16 for exact rows");
     rows.tokens = TestTensor();
-    expect_refused(cache.api().cache_import_rows, rows, "expected F16 or BF16 for exact rows");
+    expect_refused(cache.caches().import_rows, rows, "expected F16 or BF16 for exact rows");
     rows = make_rows(setup, 0, 0, {1, 2});
-    expect_refused(cache.api().cache_import_rows, rows, "tokens is given, expected NULL");
+    expect_refused(cache.caches().import_rows, rows, "tokens is given, expected NULL");
     rows = make_token_rows(setup, 0, 0, {1, 2}, WINNOW_TYPE_F16);
     rows.v = TestTensor();
     rows.tokens = TestTensor();
-    expect_refused(cache.api().cache_import_rows, rows, "v is NULL");
+    expect_refused(cache.caches().import_rows, rows, "v is NULL");
 }
 
 } // namespace

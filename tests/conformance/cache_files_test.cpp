@@ -25,8 +25,8 @@ void write(const std::string& path, const std::vector<char>& bytes) {
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-int32_t save(CacheHost& cache, const std::string& path) { return cache.api().cache_save(cache.get(), path.c_str()); }
-int32_t load(CacheHost& cache, const std::string& path) { return cache.api().cache_load(cache.get(), path.c_str()); }
+int32_t save(CacheHost& cache, const std::string& path) { return cache.caches().save(cache.get(), path.c_str()); }
+int32_t load(CacheHost& cache, const std::string& path) { return cache.caches().load(cache.get(), path.c_str()); }
 
 // Feeds the same tokens to one cache or several, which all have to answer alike.
 std::string feed(const std::vector<CacheHost*>& caches, std::mt19937_64& engine, int64_t sequence,

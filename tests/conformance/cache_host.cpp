@@ -129,11 +129,11 @@ winnow_cache_desc desc_of(const CacheSetup& setup, const std::string& config) {
 CacheHost::CacheHost(Session& session, const CacheSetup& setup) : session_(session), setup_(setup) {
     const std::string config = setup.config();
     const winnow_cache_desc desc = desc_of(setup, config);
-    if (api().cache_create(session.context(), &desc, &cache_) != WINNOW_OK)
+    if (caches().create(session.context(), &desc, &cache_) != WINNOW_OK)
         throw std::runtime_error("cache_create with " + config + ": " + message());
 }
 
-CacheHost::~CacheHost() { api().cache_destroy(cache_); }
+CacheHost::~CacheHost() { caches().destroy(cache_); }
 
 int32_t CacheHost::run(Step& step) {
     for (TestTensor* each : {&step.k, &step.v, &step.q, &step.out, &step.scores, &step.alibi, &step.head_sink,
@@ -157,7 +157,7 @@ int32_t CacheHost::run(Step& step) {
     desc.cells = step.cells.view();
     desc.attn_mask = step.mask.view();
     desc.mask_slopes = step.mask_slopes.view();
-    const int32_t status = api().cache_step(cache_, &desc, nullptr);
+    const int32_t status = caches().step(cache_, &desc, nullptr);
     if (status != WINNOW_OK) return status;
     session_.note_cache_step();
     expect_ok(api().finish(session_.context()), "finish");
@@ -171,15 +171,15 @@ void CacheHost::expect_ok(int32_t status, const char* what) const {
 }
 
 std::vector<int32_t> CacheHost::positions(int64_t sequence, int64_t layer, int64_t head) const {
-    return all_of_head(api().cache_positions, "cache_positions", sequence, layer, head);
+    return all_of_head(caches().positions, "cache_positions", sequence, layer, head);
 }
 
 std::vector<int32_t> CacheHost::segments(int64_t sequence, int64_t layer, int64_t head) const {
-    return all_of_head(api().cache_segments, "cache_segments", sequence, layer, head);
+    return all_of_head(caches().segments, "cache_segments", sequence, layer, head);
 }
 
 std::vector<float> CacheHost::importance(int64_t sequence, int64_t layer, int64_t head) const {
-    return all_of_head(api().cache_importance, "cache_importance", sequence, layer, head);
+    return all_of_head(caches().importance, "cache_importance", sequence, layer, head);
 }
 
 template <class Value>
@@ -196,7 +196,7 @@ std::vector<Value> CacheHost::all_of_head(HeadFunction<Value> function, const ch
 winnow_cache_stats CacheHost::stats() const {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    expect_ok(api().cache_stats(cache_, &stats), "cache_stats");
+    expect_ok(caches().stats(cache_, &stats), "cache_stats");
     expect_sum_of_sequences(stats);
     return stats;
 }
@@ -204,7 +204,7 @@ winnow_cache_stats CacheHost::stats() const {
 winnow_cache_stats CacheHost::stats_of(int64_t sequence) const {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    expect_ok(api().cache_sequence_stats(cache_, sequence, &stats), "cache_sequence_stats");
+    expect_ok(caches().sequence_stats(cache_, sequence, &stats), "cache_sequence_stats");
     return stats;
 }
 

@@ -46,6 +46,7 @@ public:
     const CacheSetup& setup() const { return setup_; }
     Session& session() const { return session_; }
     const winnow_api& api() const { return session_.api(); }
+    const winnow_cache_api& caches() const { return session_.caches(); }
     winnow_cache* get() const { return cache_; }
 
     // Runs and waits; the outputs are then there. The status, WINNOW_OK or not.

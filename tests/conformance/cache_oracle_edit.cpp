@@ -89,8 +89,8 @@ std::string CacheOracle::set_importance(int64_t sequence, int64_t layer_number, 
             own.told = static_cast<double>(importance.back());
             own.importance = {own.told, own.told};
         }
-        if (host_.api().cache_set_importance(host_.get(), sequence, layer_number, static_cast<int64_t>(head),
-                                             positions.data(), importance.data(), positions.size()) != WINNOW_OK)
+        if (host_.caches().set_importance(host_.get(), sequence, layer_number, static_cast<int64_t>(head),
+                                          positions.data(), importance.data(), positions.size()) != WINNOW_OK)
             return failed(host_, "cache_set_importance");
     }
     const std::string wrong = check_importance(sequence, layer_number);
@@ -118,12 +118,12 @@ std::string CacheOracle::set_experts(int64_t sequence, int64_t layer_number, std
         }
     }
     const int32_t token = 0, wrong_experts[] = {0, engine() % 2 == 0 ? -1 : static_cast<int32_t>(number)};
-    if (host_.api().cache_set_experts(host_.get(), sequence, layer_number, &token, wrong_experts, 1, 2) !=
+    if (host_.caches().set_experts(host_.get(), sequence, layer_number, &token, wrong_experts, 1, 2) !=
             WINNOW_ERROR_INVALID_ARGUMENT ||
         host_.message().find("experts[1]") == std::string::npos)
         return "cache_set_experts takes an expert that there is not, or does not name it";
-    if (host_.api().cache_set_experts(host_.get(), sequence, layer_number, positions.data(), experts.data(),
-                                      positions.size(), of_token) != WINNOW_OK)
+    if (host_.caches().set_experts(host_.get(), sequence, layer_number, positions.data(), experts.data(),
+                                   positions.size(), of_token) != WINNOW_OK)
         return failed(host_, "cache_set_experts");
     uint64_t total = number;
     for (const uint64_t each : counts) total += each;
@@ -144,7 +144,7 @@ std::string CacheOracle::set_experts(int64_t sequence, int64_t layer_number, std
     expected.resize(std::min(capacity, number));
     expected.resize(number + 1, 77);
     uint64_t count = 0;
-    if (host_.api().cache_expert_counts(host_.get(), layer_number, told.data(), capacity, &count) != WINNOW_OK)
+    if (host_.caches().expert_counts(host_.get(), layer_number, told.data(), capacity, &count) != WINNOW_OK)
         return failed(host_, "cache_expert_counts");
     if (count != number || told != expected) return "cache_expert_counts tells other counts than the choices have";
     const std::string wrong = check_importance(sequence, layer_number);
@@ -152,7 +152,7 @@ std::string CacheOracle::set_experts(int64_t sequence, int64_t layer_number, std
 }
 
 std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
-    if (host_.api().cache_truncate(host_.get(), sequence, length) != WINNOW_OK) return failed(host_, "cache_truncate");
+    if (host_.caches().truncate(host_.get(), sequence, length) != WINNOW_OK) return failed(host_, "cache_truncate");
     for (OracleLayer& layer : sequences_[static_cast<size_t>(sequence)].layers) {
         if (layer.next <= length) continue;
         layer.next = length;
@@ -163,7 +163,7 @@ std::string CacheOracle::truncate(int64_t sequence, int64_t length) {
 }
 
 std::string CacheOracle::remove(int64_t sequence, int64_t begin, int64_t end) {
-    if (host_.api().cache_remove(host_.get(), sequence, begin, end) != WINNOW_OK) return failed(host_, "cache_remove");
+    if (host_.caches().remove(host_.get(), sequence, begin, end) != WINNOW_OK) return failed(host_, "cache_remove");
     OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
     const bool had_tokens = !is_empty(sequence);
     for (OracleLayer& layer : all.layers) drop(layer, begin, end < 0 ? INT64_MAX : end);
@@ -186,11 +186,11 @@ void CacheOracle::forget(int64_t sequence) {
 
 // What an edit of it would leave is of no interest: all of it is to be replaced.
 std::string CacheOracle::save_and_load(const std::string& path, bool disturb) {
-    const winnow_api& api = host_.api();
-    if (api.cache_save(host_.get(), path.c_str()) != WINNOW_OK) return failed(host_, "cache_save");
+    const winnow_cache_api& caches = host_.caches();
+    if (caches.save(host_.get(), path.c_str()) != WINNOW_OK) return failed(host_, "cache_save");
     for (int64_t sequence = 0; disturb && sequence < setup_.sequences; ++sequence)
-        if (api.cache_remove(host_.get(), sequence, 2, -1) != WINNOW_OK) return failed(host_, "cache_remove");
-    if (api.cache_load(host_.get(), path.c_str()) != WINNOW_OK) return failed(host_, "cache_load");
+        if (caches.remove(host_.get(), sequence, 2, -1) != WINNOW_OK) return failed(host_, "cache_remove");
+    if (caches.load(host_.get(), path.c_str()) != WINNOW_OK) return failed(host_, "cache_load");
     return look();
 }
 
@@ -207,7 +207,7 @@ void CacheOracle::forget_counts() {
 }
 
 std::string CacheOracle::copy(int64_t from, int64_t to) {
-    if (host_.api().cache_copy(host_.get(), from, to) != WINNOW_OK) return failed(host_, "cache_copy");
+    if (host_.caches().copy(host_.get(), from, to) != WINNOW_OK) return failed(host_, "cache_copy");
     OracleSequence& target = sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
     for (OracleLayer& layer : target.layers) layer.forget_time();
     return look();
@@ -217,20 +217,20 @@ std::string CacheOracle::shift(int64_t sequence, int64_t begin, int64_t end, int
     OracleSequence after = sequences_[static_cast<size_t>(sequence)];
     const bool is_possible = move_positions(after, begin, end < 0 ? INT64_MAX : end, delta, setup_.context);
     const Refusal refusal = is_possible ? refusal_of(after, setup_) : Refusal::due;
-    const int32_t status = host_.api().cache_shift(host_.get(), sequence, begin, end, delta);
+    const int32_t status = host_.caches().shift(host_.get(), sequence, begin, end, delta);
     if (const std::string wrong = judge_call("cache_shift", status, refusal); !wrong.empty()) return wrong;
     if (status == WINNOW_OK) sequences_[static_cast<size_t>(sequence)] = after;
     return look();
 }
 
 std::string CacheOracle::reserve(int64_t sequence, int64_t tokens) {
-    if (host_.api().cache_reserve(host_.get(), sequence, tokens) != WINNOW_OK) return failed(host_, "cache_reserve");
+    if (host_.caches().reserve(host_.get(), sequence, tokens) != WINNOW_OK) return failed(host_, "cache_reserve");
     sequences_[static_cast<size_t>(sequence)].is_reserved |= tokens > 0;
     return look();
 }
 
 std::string CacheOracle::reset() {
-    if (host_.api().cache_reset(host_.get()) != WINNOW_OK) return failed(host_, "cache_reset");
+    if (host_.caches().reset(host_.get()) != WINNOW_OK) return failed(host_, "cache_reset");
     for (OracleSequence& sequence : sequences_) sequence = empty_sequence();
     expert_counts_.clear();
     evictions_ = passes_ = steps_ = picks_ = misses_ = 0;
@@ -242,7 +242,7 @@ std::string CacheOracle::reset() {
 std::string CacheOracle::anchor(int64_t sequence, const std::vector<int64_t>& positions) {
     OracleSequence after = sequences_[static_cast<size_t>(sequence)];
     after.anchors.insert(positions.begin(), positions.end());
-    const int32_t status = host_.api().cache_anchor(host_.get(), sequence, positions.data(), positions.size());
+    const int32_t status = host_.caches().anchor(host_.get(), sequence, positions.data(), positions.size());
     if (const std::string wrong = judge_call("cache_anchor", status, refusal_of(after, setup_)); !wrong.empty())
         return wrong;
     if (status == WINNOW_OK) sequences_[static_cast<size_t>(sequence)] = after;
@@ -250,7 +250,7 @@ std::string CacheOracle::anchor(int64_t sequence, const std::vector<int64_t>& po
 }
 
 std::string CacheOracle::set_pressure(double pressure) {
-    if (host_.api().cache_set_pressure(host_.get(), pressure) != WINNOW_OK) return failed(host_, "cache_set_pressure");
+    if (host_.caches().set_pressure(host_.get(), pressure) != WINNOW_OK) return failed(host_, "cache_set_pressure");
     pressure_ = pressure;
     note_rules();
     return look();
@@ -267,7 +267,7 @@ std::string CacheOracle::set_config(const CacheSetup& setup) {
     const bool is_shorter = setup.cells > 0 && setup.residual == 0 && setup.covers_all(0) &&
                             setup.cadence_tokens() < setup_.cadence_tokens();
     if (!setup.has_room_in_each() || (has_lower && (!is_same || is_shorter))) refusal = Refusal::due;
-    const int32_t status = host_.api().cache_set_config(host_.get(), setup.config().c_str());
+    const int32_t status = host_.caches().set_config(host_.get(), setup.config().c_str());
     if (const std::string wrong = judge_call("cache_set_config", status, refusal); !wrong.empty()) return wrong;
     if (status != WINNOW_OK) return look();
     std::vector<bool> is_less;

@@ -40,8 +40,7 @@ TokenRows CacheOracle::read_rows(const OracleLayer& layer, int64_t sequence) {
     std::vector<int64_t> token_ids;
     for (const OracleToken& token : layer.tokens) token_ids.push_back(token.token_id);
     TokenRows now = make_token_rows(setup_, layer.number, sequence, token_ids, WINNOW_TYPE_F32);
-    if (run(host_, host_.api().cache_read, now) != WINNOW_OK)
-        throw std::runtime_error("cache_read: " + host_.message());
+    if (run(host_, host_.caches().read, now) != WINNOW_OK) throw std::runtime_error("cache_read: " + host_.message());
     return now;
 }
 
@@ -52,7 +51,7 @@ std::string CacheOracle::read(int64_t sequence, int64_t layer_number, uint32_t t
     for (int64_t each = end; each-- > 0;) token_ids.push_back(each); // in any order
     if (token_ids.empty()) return "";
     TokenRows rows = make_token_rows(setup_, layer_number, sequence, token_ids, type, Layout(type % 3));
-    if (run(host_, host_.api().cache_read, rows) != WINNOW_OK) return "cache_read: " + host_.message();
+    if (run(host_, host_.caches().read, rows) != WINNOW_OK) return "cache_read: " + host_.message();
     if (!rows.k.damage().empty() || !rows.v.damage().empty()) return "beside what is read: " + rows.k.damage();
     for (size_t i = 0; i < token_ids.size(); ++i) {
         const auto token = std::find_if(layer.tokens.begin(), layer.tokens.end(),
@@ -81,7 +80,7 @@ std::string CacheOracle::write(int64_t sequence, int64_t layer_number, std::mt19
     if (token_ids.empty()) return "";
     TokenRows rows = make_token_rows(setup_, layer_number, sequence, token_ids, setup_.type);
     fill_token_rows(rows, engine, true);
-    if (run(host_, host_.api().cache_write, rows) != WINNOW_OK) return "cache_write: " + host_.message();
+    if (run(host_, host_.caches().write, rows) != WINNOW_OK) return "cache_write: " + host_.message();
     if (!rows.k.change().empty() || !rows.v.change().empty()) return "cache_write changed its input";
     const std::vector<CacheSetup> of_heads = setup_.of_heads(layer_number);
     for (size_t i = 0; i < token_ids.size(); ++i)
@@ -111,7 +110,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
     for (int64_t t = 0; t < count; ++t)
         token_ids.push_back(rows.tokens ? static_cast<int64_t>(rows.tokens.get({0, 0, 0, t})) : layer.next + t);
     if (rows.tokens) reuse_cells(layer, token_ids);
-    if (run(host_, host_.api().cache_restore, rows) != WINNOW_OK) return "cache_restore: " + host_.message();
+    if (run(host_, host_.caches().restore, rows) != WINNOW_OK) return "cache_restore: " + host_.message();
     sequences_[static_cast<size_t>(rows.sequence)].is_used = true;
     const uint64_t counted = host_.stats().eviction_passes;
     const bool has_pass = counted > std::exchange(passes_, counted);

@@ -100,22 +100,22 @@ void run_restore(const CacheSetup& setup, bool has_others) {
         ASSERT_NO_FATAL_FAILURE(feed(source, engine, 0, length));
     if (has_others) {
         ASSERT_NO_FATAL_FAILURE(feed(target, engine, 0, 90));
-        ASSERT_EQ(target.api().cache_remove(target.get(), 0, 0, -1), WINNOW_OK) << target.message();
+        ASSERT_EQ(target.caches().remove(target.get(), 0, 0, -1), WINNOW_OK) << target.message();
     }
     const int64_t seen = 226;
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         TokenRows rows = make_token_rows(setup, layer, 0, token_ids_to(seen), WINNOW_TYPE_F32);
-        ASSERT_EQ(run(source, source.api().cache_read, rows), WINNOW_OK) << source.message();
+        ASSERT_EQ(run(source, source.caches().read, rows), WINNOW_OK) << source.message();
         TokenRows given = rows;
         given.tokens = TestTensor(); // they take the next positions
         given.k = rows.k.packed_copy();
         given.v = rows.v.packed_copy();
-        ASSERT_EQ(run(target, target.api().cache_restore, given), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().restore, given), WINNOW_OK) << target.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head)
             ASSERT_EQ(target.positions(0, layer, head), source.positions(0, layer, head))
                 << "layer " << layer << ", head " << head;
         TokenRows again = make_token_rows(setup, layer, 0, token_ids_to(seen), WINNOW_TYPE_F32);
-        ASSERT_EQ(run(target, target.api().cache_read, again), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().read, again), WINNOW_OK) << target.message();
         // With means of its own a cache rounds otherwise. Among several packed segments a row may come to another one
         // than it was in, and be of 2 bits there; the schedules judge which, and what becomes of it.
         double k_off = 0, v_off = 0;
@@ -161,7 +161,7 @@ void run_restore_into_full(const CacheSetup& setup) {
         fill_token_rows(rows, engine, true);
         TokenRows given = rows;
         given.tokens = TestTensor();
-        ASSERT_EQ(run(cache, cache.api().cache_restore, given), WINNOW_OK) << cache.message();
+        ASSERT_EQ(run(cache, cache.caches().restore, given), WINNOW_OK) << cache.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             const std::vector<int32_t> resident = cache.positions(0, layer, head);
             EXPECT_LE(static_cast<int64_t>(resident.size()), setup.layer_tokens()[static_cast<size_t>(layer)]);
@@ -201,11 +201,11 @@ void run_restore_cells(CacheSetup setup) {
             ASSERT_NO_FATAL_FAILURE(append(target, layer, there));
         }
         TokenRows rows = make_token_rows(setup, layer, 0, from, setup.type);
-        ASSERT_EQ(run(source, source.api().cache_read, rows), WINNOW_OK) << source.message();
+        ASSERT_EQ(run(source, source.caches().read, rows), WINNOW_OK) << source.message();
         TokenRows given = make_token_rows(setup, layer, 0, to, setup.type);
         given.k = rows.k.packed_copy();
         given.v = rows.v.packed_copy();
-        ASSERT_EQ(run(target, target.api().cache_restore, given), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().restore, given), WINNOW_OK) << target.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             std::vector<int32_t> want;
             for (const int32_t cell : source.positions(0, layer, head))
@@ -228,11 +228,11 @@ void run_refused() {
         EXPECT_NE(cache.message().find(what), std::string::npos) << cache.message();
         EXPECT_EQ(cache.portrait(), before);
     };
-    const winnow_api& api = cache.api();
+    const winnow_cache_api& caches = cache.caches();
     const auto rows_of = [&](const std::vector<int64_t>& token_ids) {
         return make_token_rows(setup, 0, 0, token_ids, WINNOW_TYPE_F32);
     };
-    for (const TokenRowsFunction each : {api.cache_read, api.cache_write}) {
+    for (const TokenRowsFunction each : {caches.read, caches.write}) {
         expect_refused(each, rows_of({3, 9, 3}), "tokens has 3 twice");
         expect_refused(each, rows_of({3, 256}), "tokens[1] is 256, expected 0 to 255");
         expect_refused(each, rows_of({-1}), "tokens[0] is -1");
@@ -252,12 +252,12 @@ void run_refused() {
         rows.tokens = TestTensor();
         expect_refused(each, rows, "tokens is NULL");
     }
-    expect_refused(api.cache_restore, rows_of({200, 201}), "tokens is given, expected NULL in a cache without cells");
+    expect_refused(caches.restore, rows_of({200, 201}), "tokens is given, expected NULL in a cache without cells");
     TokenRows rows = rows_of(token_ids_to(57));
     rows.tokens = TestTensor();
-    expect_refused(api.cache_restore, rows, "at most 256 together, the cache's context");
+    expect_refused(caches.restore, rows, "at most 256 together, the cache's context");
     rows.v = TestTensor();
-    expect_refused(api.cache_restore, rows, "v is NULL");
+    expect_refused(caches.restore, rows, "v is NULL");
 }
 
 } // namespace

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "winnow.h"
+#include "winnow_cache.h"
 
 namespace winnow::conformance {
 

@@ -24,7 +24,7 @@ winnow_cache_stats estimate_of(const CacheSetup& setup, int64_t tokens) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
     char message[1024] = "";
-    EXPECT_EQ(subject().api().cache_estimate(subject().context(), &desc, tokens, &stats, message, sizeof message),
+    EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, tokens, &stats, message, sizeof message),
               WINNOW_OK)
         << message;
     return stats;
@@ -107,9 +107,9 @@ void run_reserve_and_release() {
     CacheSetup setup{.policy = Policy::h2o, .sequences = 2};
     std::mt19937_64 engine(options().seed);
     CacheHost cache(subject(), setup);
-    const winnow_api& api = cache.api();
+    const winnow_cache_api& caches = cache.caches();
     EXPECT_EQ(cache.stats().bytes, 0u) << "a new cache takes no memory for tokens yet";
-    ASSERT_EQ(api.cache_reserve(cache.get(), 0, 200), WINNOW_OK) << cache.message();
+    ASSERT_EQ(caches.reserve(cache.get(), 0, 200), WINNOW_OK) << cache.message();
     const winnow_cache_stats reserved = cache.stats();
     EXPECT_GT(reserved.bytes, 0u);
     for (const int64_t length : {1, 60, 100, 39}) {
@@ -117,14 +117,14 @@ void run_reserve_and_release() {
         EXPECT_EQ(cache.stats().bytes, reserved.bytes) << "memory for 200 tokens was reserved";
         EXPECT_EQ(cache.stats().scratch_bytes, reserved.scratch_bytes) << "memory for 200 tokens was reserved";
     }
-    ASSERT_EQ(api.cache_copy(cache.get(), 0, 1), WINNOW_OK) << cache.message();
+    ASSERT_EQ(caches.copy(cache.get(), 0, 1), WINNOW_OK) << cache.message();
     EXPECT_EQ(cache.stats().bytes, 2 * reserved.bytes);
     for (const int64_t sequence : {1, 0})
-        ASSERT_EQ(api.cache_remove(cache.get(), sequence, 0, -1), WINNOW_OK) << cache.message();
+        ASSERT_EQ(caches.remove(cache.get(), sequence, 0, -1), WINNOW_OK) << cache.message();
     EXPECT_EQ(cache.stats().bytes, 0u) << "memory of removed sequences is given back";
     EXPECT_EQ(cache.stats().original_bytes, 0u);
     EXPECT_GE(cache.stats().peak_bytes, 2 * reserved.bytes);
-    ASSERT_EQ(api.cache_reset(cache.get()), WINNOW_OK) << cache.message();
+    ASSERT_EQ(caches.reset(cache.get()), WINNOW_OK) << cache.message();
     const winnow_cache_stats none = cache.stats();
     EXPECT_EQ(none.bytes + none.evictions + none.eviction_passes + none.steps + none.peak_bytes, 0u)
         << "as after create";
@@ -155,9 +155,9 @@ void run_shrink() {
 
 std::string config_of(CacheHost& cache) {
     size_t size = 0;
-    EXPECT_NE(cache.api().cache_get_config(cache.get(), nullptr, &size), WINNOW_ERROR_INTERNAL);
+    EXPECT_NE(cache.caches().get_config(cache.get(), nullptr, &size), WINNOW_ERROR_INTERNAL);
     std::string text(size, '?');
-    EXPECT_EQ(cache.api().cache_get_config(cache.get(), text.data(), &size), WINNOW_OK) << cache.message();
+    EXPECT_EQ(cache.caches().get_config(cache.get(), text.data(), &size), WINNOW_OK) << cache.message();
     EXPECT_EQ(size, text.size());
     return text.c_str();
 }
@@ -185,7 +185,7 @@ void run_set_config(CacheSetup setup, const std::vector<std::function<void(Cache
     }
     // The canonical string of what there is changes nothing.
     const std::string now = config_of(cache), portrait = cache.portrait();
-    ASSERT_EQ(cache.api().cache_set_config(cache.get(), now.c_str()), WINNOW_OK) << cache.message();
+    ASSERT_EQ(cache.caches().set_config(cache.get(), now.c_str()), WINNOW_OK) << cache.message();
     EXPECT_EQ(config_of(cache), now);
     EXPECT_EQ(cache.portrait(), portrait);
 }

@@ -41,7 +41,7 @@ void run_chunks(const CacheSetup& setup, uint64_t seed, int64_t reserved = 0) {
     CacheOracle oracle(chunks);
     for (const CacheHost* host : {&whole, &chunks})
         if (reserved > 0) {
-            ASSERT_EQ(host->api().cache_reserve(host->get(), 0, reserved), WINNOW_OK) << host->message();
+            ASSERT_EQ(host->caches().reserve(host->get(), 0, reserved), WINNOW_OK) << host->message();
         }
     const int64_t lengths[] = {3, 150, 35, 1, 97, 64, 40, 2};
     int64_t seen = 0;

@@ -72,20 +72,6 @@ bool Session::offers_formats() const {
     return api().row_bytes(WINNOW_TYPE_Q8_0, 32, &bytes, nullptr, 0) != WINNOW_ERROR_UNIMPLEMENTED;
 }
 
-bool Session::offers_cache() const {
-    winnow_cache_desc desc{};
-    desc.struct_size = sizeof desc;
-    desc.config = "none:k=f16,v=f16";
-    desc.layers = desc.q_num_heads = desc.kv_num_heads = 1;
-    desc.head_size = 64;
-    desc.context = 256;
-    winnow_cache_stats stats{};
-    stats.struct_size = sizeof stats;
-    char message[1024] = "";
-    const int32_t status = api().cache_estimate(context_, &desc, 1, &stats, message, sizeof message);
-    return status != WINNOW_ERROR_UNIMPLEMENTED;
-}
-
 namespace {
 
 template <typename Supports, typename Desc>

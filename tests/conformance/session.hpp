@@ -44,6 +44,7 @@ public:
     void close();
 
     const winnow_api& api() const { return *library_.api; }
+    const winnow_cache_api& caches() const { return *library_.caches; } // of a backend that offers_cache
     winnow_context* context() const { return context_; }
     const std::string& path() const { return path_; }
     const std::string& device() const { return device_; }
@@ -74,8 +75,7 @@ public:
 
     // Whether the backend has packed formats and the operations on rows: asked for the size of a packed row.
     bool offers_formats() const;
-    // Whether it has the cache: asked for the estimate of a small one.
-    bool offers_cache() const;
+    bool offers_cache() const { return library_.caches != nullptr; }
     // A test that asks for a slot that the backend leaves out.
     void note_not_offered(const std::string& what) { ++not_offered_[what]; }
 

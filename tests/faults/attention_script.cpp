@@ -280,10 +280,10 @@ void AttentionScript::add_events() {
              uint32_t is_complete = 0;
              return event_ == nullptr ? not_run : api().event_is_complete(event_, &is_complete);
          }});
-    add({.name = "wait_cl_event", .run = [this] {
+    add({.name = "opencl_wait_event", .run = [this] {
              void* event = nullptr;
-             if (event_ == nullptr || api().event_get_cl(event_, &event) != WINNOW_OK) return not_run;
-             return api().wait_cl_event(context(), event);
+             if (event_ == nullptr || opencl().get_event(event_, &event) != WINNOW_OK) return not_run;
+             return opencl().wait_event(context(), event);
          }});
     add({.name = "buffer_read",
          .run =

@@ -30,23 +30,23 @@ CacheScript::CacheScript(const std::string& backend)
     add({.name = "cache_create",
          .run = [this] { return create(); },
          .result = [this] { return config(); },
-         .recover = [this] { api().cache_destroy(std::exchange(cache_, nullptr)); }});
-    add(changing("cache_reserve", [this] { return api().cache_reserve(cache_, 0, 36); }));
+         .recover = [this] { caches().destroy(std::exchange(cache_, nullptr)); }});
+    add(changing("cache_reserve", [this] { return caches().reserve(cache_, 0, 36); }));
     add_steps();
     add_looks();
     add_edits();
     add_rows();
     add_exact_rows();
     add_files();
-    add(changing("cache_remove of everything", [this] { return api().cache_remove(cache_, 0, 0, -1); }));
+    add(changing("cache_remove of everything", [this] { return caches().remove(cache_, 0, 0, -1); }));
     add_step({.layer = 0, .tokens = 9, .seed = 71});
-    add(changing("cache_reset", [this] { return api().cache_reset(cache_); }));
+    add(changing("cache_reset", [this] { return caches().reset(cache_); }));
     add_step({.layer = 1, .tokens = 9, .seed = 72});
     add({.name = "cache_destroy",
          .run =
              [this] {
                  if (cache_ == nullptr) return not_run;
-                 const int32_t status = api().cache_destroy(cache_);
+                 const int32_t status = caches().destroy(cache_);
                  if (status == WINNOW_OK) cache_ = nullptr;
                  return status;
              },
@@ -70,7 +70,7 @@ int32_t CacheScript::create() {
     desc.head_size = size;
     desc.context = context_tokens;
     desc.max_sequences = sequences;
-    return api().cache_create(context(), &desc, &cache_);
+    return caches().create(context(), &desc, &cache_);
 }
 
 // What can be seen of the cache: of every head which tokens are resident and their importance, and its bytes.
@@ -82,15 +82,14 @@ std::string CacheScript::portrait() const {
         for (int64_t layer = 0; layer < layers; ++layer)
             for (int64_t head = 0; head < kv_heads; ++head) {
                 uint64_t count = 0;
-                text << api().cache_positions(cache_, sequence, layer, head, positions.data(), context_tokens, &count);
+                text << caches().positions(cache_, sequence, layer, head, positions.data(), context_tokens, &count);
                 text << " " << count << " " << digest(positions.data(), count * 4);
-                text << api().cache_importance(cache_, sequence, layer, head, importance.data(), context_tokens,
-                                               &count);
+                text << caches().importance(cache_, sequence, layer, head, importance.data(), context_tokens, &count);
                 text << " " << digest(importance.data(), count * 4) << "\n";
             }
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    api().cache_stats(cache_, &stats);
+    caches().stats(cache_, &stats);
     // Memory that was taken may stay; scratch and the peak tell of it.
     text << stats.tokens << " " << stats.resident_slots << " " << stats.evictions << " " << stats.shortfall << " "
          << stats.eviction_passes << " " << stats.steps << " " << config();
@@ -100,21 +99,21 @@ std::string CacheScript::portrait() const {
 std::string CacheScript::config() const {
     std::string text(200, '\0');
     size_t length = text.size();
-    if (api().cache_get_config(cache_, text.data(), &length) != WINNOW_OK) return {};
+    if (caches().get_config(cache_, text.data(), &length) != WINNOW_OK) return {};
     text.resize(length - 1);
     return text;
 }
 
 void CacheScript::save() {
     saved_config_ = config();
-    api().cache_save(cache_, folder_.file("before").c_str());
+    caches().save(cache_, folder_.file("before").c_str());
 }
 
 // As the header says: the sequences are removed. Then they are as they were saved.
 void CacheScript::recover() {
-    for (int64_t sequence = 0; sequence < sequences; ++sequence) api().cache_remove(cache_, sequence, 0, -1);
-    api().cache_set_config(cache_, saved_config_.c_str());
-    api().cache_load(cache_, folder_.file("before").c_str());
+    for (int64_t sequence = 0; sequence < sequences; ++sequence) caches().remove(cache_, sequence, 0, -1);
+    caches().set_config(cache_, saved_config_.c_str());
+    caches().load(cache_, folder_.file("before").c_str());
 }
 
 Action CacheScript::changing(std::string name, std::function<int32_t()> run) {
@@ -144,7 +143,7 @@ int32_t CacheScript::step(const StepArgs& args) {
     desc.out = out.get();
     if (args.scores) desc.scores_out = scores.get();
     winnow_event* event = nullptr;
-    int32_t status = api().cache_step(cache_, &desc, args.waits_at_once ? &event : nullptr);
+    int32_t status = caches().step(cache_, &desc, args.waits_at_once ? &event : nullptr);
     if (status != WINNOW_OK) return status; // nothing of it runs any more
     status = args.waits_at_once ? wait(event) : finish();
     out_ = out.floats();
@@ -178,7 +177,7 @@ void CacheScript::add_looks() {
                  std::vector<int32_t> positions(context_tokens);
                  return cache_ == nullptr
                             ? not_run
-                            : api().cache_positions(cache_, 0, 0, 0, positions.data(), context_tokens, &count);
+                            : caches().positions(cache_, 0, 0, 0, positions.data(), context_tokens, &count);
              },
          .observe = [this] { return portrait(); }});
     add({.name = "cache_importance",
@@ -186,23 +185,22 @@ void CacheScript::add_looks() {
              [this] {
                  uint64_t count = 0;
                  std::vector<float> values(context_tokens);
-                 return cache_ == nullptr
-                            ? not_run
-                            : api().cache_importance(cache_, 0, 0, 0, values.data(), context_tokens, &count);
+                 return cache_ == nullptr ? not_run
+                                          : caches().importance(cache_, 0, 0, 0, values.data(), context_tokens, &count);
              },
          .observe = [this] { return portrait(); }});
     add(changing("cache_set_importance", [this] {
         std::vector<int32_t> positions(context_tokens); // a head passes over those that it does not hold
         std::iota(positions.begin(), positions.end(), 0);
         const std::vector<float> values(context_tokens, 3.5F);
-        return api().cache_set_importance(cache_, 0, 0, 0, positions.data(), values.data(), context_tokens);
+        return caches().set_importance(cache_, 0, 0, 0, positions.data(), values.data(), context_tokens);
     }));
     add({.name = "cache_stats",
          .run =
              [this] {
                  winnow_cache_stats stats{};
                  stats.struct_size = sizeof stats;
-                 return cache_ == nullptr ? not_run : api().cache_stats(cache_, &stats);
+                 return cache_ == nullptr ? not_run : caches().stats(cache_, &stats);
              },
          .observe = [this] { return portrait(); }});
     add({.name = "cache_sequence_stats",
@@ -210,23 +208,22 @@ void CacheScript::add_looks() {
              [this] {
                  winnow_cache_stats stats{};
                  stats.struct_size = sizeof stats;
-                 return cache_ == nullptr ? not_run : api().cache_sequence_stats(cache_, 0, &stats);
+                 return cache_ == nullptr ? not_run : caches().sequence_stats(cache_, 0, &stats);
              },
          .observe = [this] { return portrait(); }});
 }
 
 void CacheScript::add_edits() {
     static constexpr int64_t anchors[] = {20, 21};
-    add(changing("cache_anchor", [this] { return api().cache_anchor(cache_, 0, anchors, 2); }));
-    add(changing("cache_truncate", [this] { return api().cache_truncate(cache_, 0, 42); }));
-    add(changing("cache_shift", [this] { return api().cache_shift(cache_, 0, 30, -1, 7); }));
+    add(changing("cache_anchor", [this] { return caches().anchor(cache_, 0, anchors, 2); }));
+    add(changing("cache_truncate", [this] { return caches().truncate(cache_, 0, 42); }));
+    add(changing("cache_shift", [this] { return caches().shift(cache_, 0, 30, -1, 7); }));
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 40});
-    add(changing("cache_copy", [this] { return api().cache_copy(cache_, 0, 1); }));
-    add(changing("cache_remove of a range", [this] { return api().cache_remove(cache_, 1, 10, 25); }));
-    add(changing("cache_set_config", [this] { return api().cache_set_config(cache_, smaller_config); }));
+    add(changing("cache_copy", [this] { return caches().copy(cache_, 0, 1); }));
+    add(changing("cache_remove of a range", [this] { return caches().remove(cache_, 1, 10, 25); }));
+    add(changing("cache_set_config", [this] { return caches().set_config(cache_, smaller_config); }));
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 12, .seed = 41});
-    add(changing("cache_set_config to a larger budget",
-                 [this] { return api().cache_set_config(cache_, first_config); }));
+    add(changing("cache_set_config to a larger budget", [this] { return caches().set_config(cache_, first_config); }));
 }
 
 void CacheScript::add_rows() {
@@ -243,19 +240,19 @@ void CacheScript::add_rows() {
              [this, rows] {
                  winnow_cache_rows_desc desc = rows(0);
                  desc.tokens = numbers_.get();
-                 return cache_ == nullptr ? not_run : api().cache_read(cache_, &desc);
+                 return cache_ == nullptr ? not_run : caches().read(cache_, &desc);
              },
          .result = [this] { return k_rows_.digest() + " " + v_rows_.digest(); },
          .observe = [this] { return portrait(); }});
     add(changing("cache_write", [this, rows] {
         winnow_cache_rows_desc desc = rows(0);
         desc.tokens = numbers_.get();
-        return api().cache_write(cache_, &desc);
+        return caches().write(cache_, &desc);
     }));
-    add(changing("cache_remove of everything", [this] { return api().cache_remove(cache_, 1, 0, -1); }));
+    add(changing("cache_remove of everything", [this] { return caches().remove(cache_, 1, 0, -1); }));
     add(changing("cache_restore", [this, rows] {
         const winnow_cache_rows_desc desc = rows(1);
-        return api().cache_restore(cache_, &desc);
+        return caches().restore(cache_, &desc);
     }));
 }
 
@@ -273,22 +270,21 @@ void CacheScript::add_exact_rows() {
              [this, rows] {
                  winnow_cache_rows_desc desc = rows(0);
                  desc.tokens = held_.get();
-                 return cache_ == nullptr ? not_run : api().cache_export_rows(cache_, &desc);
+                 return cache_ == nullptr ? not_run : caches().export_rows(cache_, &desc);
              },
          .result = [this] { return exact_k_.digest() + " " + exact_v_.digest(); },
          .observe = [this] { return portrait(); }});
-    add(changing("cache_remove of everything", [this] { return api().cache_remove(cache_, 1, 0, -1); }));
+    add(changing("cache_remove of everything", [this] { return caches().remove(cache_, 1, 0, -1); }));
     for (const char* name : {"cache_import_rows into an empty layer", "cache_import_rows beside others"})
         add(changing(name, [this, rows] {
             const winnow_cache_rows_desc desc = rows(1);
-            return api().cache_import_rows(cache_, &desc);
+            return caches().import_rows(cache_, &desc);
         }));
 }
 
 void CacheScript::add_files() {
     add({.name = "cache_save",
-         .run =
-             [this] { return cache_ == nullptr ? not_run : api().cache_save(cache_, folder_.file("saved").c_str()); },
+         .run = [this] { return cache_ == nullptr ? not_run : caches().save(cache_, folder_.file("saved").c_str()); },
          .result =
              [this] {
                  std::string text;
@@ -300,7 +296,7 @@ void CacheScript::add_files() {
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 50});
     add(changing("cache_load", [this] {
         const std::string path = folder_.file("saved");
-        return std::filesystem::exists(path) ? api().cache_load(cache_, path.c_str()) : not_run;
+        return std::filesystem::exists(path) ? caches().load(cache_, path.c_str()) : not_run;
     }));
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 51});
 }

@@ -40,23 +40,23 @@ std::vector<Call> calls(const TemporaryFolder& folder) {
     steps(1, 10);
     steps(5, 2);
     edit(
-        "truncate within a page", [](RecallCache& c) { return c.api().cache_truncate(c.get(), 0, 93); }, true);
+        "truncate within a page", [](RecallCache& c) { return c.caches().truncate(c.get(), 0, 93); }, true);
     steps(1, 2);
     edit(
-        "remove", [](RecallCache& c) { return c.api().cache_remove(c.get(), 0, 20, 41); }, true);
+        "remove", [](RecallCache& c) { return c.caches().remove(c.get(), 0, 20, 41); }, true);
     steps(1, 1);
     steps(60, 1);
     steps(1, 9);
-    edit("copy", [](RecallCache& c) { return c.api().cache_copy(c.get(), 0, 1); });
+    edit("copy", [](RecallCache& c) { return c.caches().copy(c.get(), 0, 1); });
     for (int64_t layer = 0; layer < layers; ++layer)
         edit("write", [layer](RecallCache& c) { return c.exchange(layer, "write"); });
     steps(1, 2);
-    edit("remove of all", [](RecallCache& c) { return c.api().cache_remove(c.get(), 1, 0, -1); });
+    edit("remove of all", [](RecallCache& c) { return c.caches().remove(c.get(), 1, 0, -1); });
     for (int64_t layer = 0; layer < layers; ++layer)
         edit("restore", [layer](RecallCache& c) { return c.exchange(layer, "restore"); });
     const std::string path = folder.file("saved");
-    edit("save", [path](RecallCache& c) { return c.api().cache_save(c.get(), path.c_str()); });
-    edit("load", [path](RecallCache& c) { return c.api().cache_load(c.get(), path.c_str()); });
+    edit("save", [path](RecallCache& c) { return c.caches().save(c.get(), path.c_str()); });
+    edit("load", [path](RecallCache& c) { return c.caches().load(c.get(), path.c_str()); });
     steps(1, 1);
     return all;
 }
@@ -215,7 +215,7 @@ TEST_F(cold_file, a_draft_reads_what_its_queries_miss) {
     EXPECT_LT(after.misses - before.misses, 40u);
     EXPECT_LT(after.bytes_read - before.bytes_read, after.cold_bytes / 2);
     EXPECT_EQ(after.peak_bytes, before.peak_bytes);
-    ASSERT_EQ(cache.api().cache_truncate(cache.get(), 0, 207), WINNOW_OK) << cache.message();
+    ASSERT_EQ(cache.caches().truncate(cache.get(), 0, 207), WINNOW_OK) << cache.message();
     ASSERT_EQ(cache.step(0, 1, 30, output), WINNOW_OK) << cache.message();
     EXPECT_LT(cache.stats().misses - after.misses, 8u) << "what the draft picked is not hot any more";
 }

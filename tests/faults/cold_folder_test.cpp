@@ -86,7 +86,7 @@ TEST_F(cold_folder, what_is_saved_does_not_tell_the_folder) {
     std::string output;
     ASSERT_EQ(cache.step(0, 100, 1, output), WINNOW_OK) << cache.message();
     const std::string path = saved_.file("saved");
-    ASSERT_EQ(cache.api().cache_save(cache.get(), path.c_str()), WINNOW_OK) << cache.message();
+    ASSERT_EQ(cache.caches().save(cache.get(), path.c_str()), WINNOW_OK) << cache.message();
     std::ifstream file(path, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     EXPECT_NE(bytes.find("winnow:"), std::string::npos) << "what is looked for would not be found";
@@ -128,7 +128,7 @@ TEST_F(cold_folder, a_full_file_system) {
             ASSERT_LT(tokens, context_tokens) << "the file system was never full";
         }
         EXPECT_LT(free_blocks(), before);
-        EXPECT_EQ(cache.api().cache_remove(cache.get(), 0, 0, -1), WINNOW_OK) << cache.message();
+        EXPECT_EQ(cache.caches().remove(cache.get(), 0, 0, -1), WINNOW_OK) << cache.message();
         EXPECT_EQ(free_blocks(), before) << "space of removed tokens is not given back";
         EXPECT_EQ(cache.step(0, 8, 1, output), WINNOW_OK) << cache.message();
     }

@@ -41,7 +41,7 @@ public:
         desc.kv_num_heads = kv_heads;
         desc.head_size = size;
         desc.context = context_tokens;
-        EXPECT_EQ(api().cache_create(session_.context(), &desc, &cache_), WINNOW_OK) << message();
+        EXPECT_EQ(caches().create(session_.context(), &desc, &cache_), WINNOW_OK) << message();
     }
 
     void append(int64_t tokens) {
@@ -52,23 +52,24 @@ public:
         desc.struct_size = sizeof desc;
         desc.k = k.get();
         desc.v = v.get();
-        EXPECT_EQ(api().cache_step(cache_, &desc, nullptr), WINNOW_OK) << message();
+        EXPECT_EQ(caches().step(cache_, &desc, nullptr), WINNOW_OK) << message();
     }
 
     std::vector<int32_t> positions() {
         std::vector<int32_t> all(context_tokens);
         uint64_t count = 0;
-        EXPECT_EQ(api().cache_positions(cache_, 0, 0, 0, all.data(), all.size(), &count), WINNOW_OK) << message();
+        EXPECT_EQ(caches().positions(cache_, 0, 0, 0, all.data(), all.size(), &count), WINNOW_OK) << message();
         all.resize(count);
         return all;
     }
 
-    int32_t save(const std::string& path) { return api().cache_save(cache_, path.c_str()); }
-    int32_t load(const std::string& path) { return api().cache_load(cache_, path.c_str()); }
+    int32_t save(const std::string& path) { return caches().save(cache_, path.c_str()); }
+    int32_t load(const std::string& path) { return caches().load(cache_, path.c_str()); }
     std::string message() const { return session_.message(); }
 
 private:
     const winnow_api& api() const { return session_.api(); }
+    const winnow_cache_api& caches() const { return session_.caches(); }
     Session session_;
     winnow_cache* cache_ = nullptr;
 };

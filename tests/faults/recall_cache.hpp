@@ -34,7 +34,7 @@ public:
         desc.head_size = size_;
         desc.context = context_tokens;
         desc.max_sequences = 2;
-        EXPECT_EQ(api().cache_create(session_.context(), &desc, &cache_), WINNOW_OK) << message();
+        EXPECT_EQ(caches().create(session_.context(), &desc, &cache_), WINNOW_OK) << message();
     }
 
     // What is left of the output of a step where it succeeds.
@@ -51,7 +51,7 @@ public:
         desc.v = v.get();
         desc.q = q.get();
         desc.out = out.get();
-        const int32_t status = api().cache_step(cache_, &desc, nullptr); // which, if it fails, uses nothing any more
+        const int32_t status = caches().step(cache_, &desc, nullptr); // which, if it fails, uses nothing any more
         if (status == WINNOW_OK && api().finish(session_.context()) != WINNOW_OK) ADD_FAILURE() << message();
         output = out.digest();
         values_ = out.floats();
@@ -74,7 +74,7 @@ public:
                 desc.tokens = tokens.get();
                 desc.k = k.get();
                 desc.v = v.get();
-                EXPECT_EQ(api().cache_read(cache_, &desc), WINNOW_OK) << message();
+                EXPECT_EQ(caches().read(cache_, &desc), WINNOW_OK) << message();
                 text += k.digest() + " " + v.digest() + " ";
             }
         text += std::to_string(stats().picks);
@@ -94,22 +94,23 @@ public:
         desc.v = v.get();
         if (what == "write") {
             desc.tokens = tokens.get();
-            return api().cache_write(cache_, &desc);
+            return caches().write(cache_, &desc);
         }
         desc.sequence = 1;
-        return api().cache_restore(cache_, &desc);
+        return caches().restore(cache_, &desc);
     }
 
     winnow_cache_stats stats() {
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
-        EXPECT_EQ(api().cache_stats(cache_, &stats), WINNOW_OK) << message();
+        EXPECT_EQ(caches().stats(cache_, &stats), WINNOW_OK) << message();
         return stats;
     }
 
     const std::vector<std::string>& logged() const { return session_.logged; }
     const std::vector<float>& values() const { return values_; } // the output of the last step
     const winnow_api& api() const { return session_.api(); }
+    const winnow_cache_api& caches() const { return session_.caches(); }
     winnow_cache* get() { return cache_; }
     std::string message() const { return session_.message(); }
 

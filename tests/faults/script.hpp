@@ -53,6 +53,8 @@ protected:
     int32_t wait(winnow_event* event);
 
     const winnow_api& api() const { return session_.api(); }
+    const winnow_cache_api& caches() const { return session_.caches(); }
+    const winnow_opencl_api& opencl() const { return session_.opencl(); }
     winnow_context* context() const { return session_.context(); }
 
     Session session_;

@@ -30,6 +30,8 @@ public:
     Session& operator=(const Session&) = delete;
 
     const winnow_api& api() const { return opened_.api(); }
+    const winnow_cache_api& caches() const { return opened_.caches(); }
+    const winnow_opencl_api& opencl() const { return *opened_.opencl(); } // of a backend with OpenCL
     // The context, NULL where there is none. A failure leaves its text in message().
     winnow_context* context() const { return context_; }
     // with_host_threads: threads of this program's carry the work, where a device lets them.

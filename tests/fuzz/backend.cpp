@@ -24,6 +24,16 @@ const winnow_api& api() {
     return *table;
 }
 
+const winnow_cache_api& caches() {
+    static const winnow_cache_api* const table = [] {
+        const void* found = nullptr;
+        require(api().get_table(WINNOW_CACHE_TABLE, WINNOW_CACHE_VERSION, &found, nullptr, 0) == WINNOW_OK,
+                "the backend has caches of this version");
+        return static_cast<const winnow_cache_api*>(found);
+    }();
+    return *table;
+}
+
 winnow_context* new_context() {
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;

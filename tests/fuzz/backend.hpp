@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "winnow.h"
+#include "winnow_cache.h"
 
 namespace winnow::fuzz {
 
@@ -16,6 +16,7 @@ inline void require(bool holds, const char* promise) {
 }
 
 const winnow_api& api();
+const winnow_cache_api& caches();
 winnow_context* new_context();
 inline std::string message_of(winnow_context* context) { return api().context_message(context); }
 

@@ -123,38 +123,37 @@ CacheUnderTest::CacheUnderTest(winnow_context* context, const CacheSetup& setup)
     if (codebooks.empty()) codebooks = made_codebooks(setup.layers, setup.kv_heads, setup.size);
     desc.codebooks = codebooks.data();
     desc.codebooks_size = codebooks.size();
-    if (api().cache_create(context, &desc, &cache_) != WINNOW_OK)
+    if (caches().create(context, &desc, &cache_) != WINNOW_OK)
         broken("a cache can be made of " + setup.config + ": " + message_of(context));
     last_ = portrait();
 }
 
-CacheUnderTest::~CacheUnderTest() { require(api().cache_destroy(cache_) == WINNOW_OK, "a cache can be destroyed"); }
+CacheUnderTest::~CacheUnderTest() { require(caches().destroy(cache_) == WINNOW_OK, "a cache can be destroyed"); }
 
 Portrait CacheUnderTest::portrait() const {
     Portrait now;
     now.stats.struct_size = sizeof now.stats;
-    require(api().cache_stats(cache_, &now.stats) == WINNOW_OK, "stats can be had");
+    require(caches().stats(cache_, &now.stats) == WINNOW_OK, "stats can be had");
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence)
         for (int64_t layer = 0; layer < setup_.layers; ++layer)
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
                 uint64_t count = 0;
-                require(api().cache_positions(cache_, sequence, layer, head, nullptr, 0, &count) == WINNOW_OK,
+                require(caches().positions(cache_, sequence, layer, head, nullptr, 0, &count) == WINNOW_OK,
                         "positions are counted");
                 std::vector<int32_t>& positions = now.positions.emplace_back(count);
-                require(api().cache_positions(cache_, sequence, layer, head, positions.data(), count, &count) ==
-                            WINNOW_OK,
+                require(caches().positions(cache_, sequence, layer, head, positions.data(), count, &count) == WINNOW_OK,
                         "positions can be had");
                 require(count == positions.size(), "positions are as many as were said");
                 std::vector<float>& importance = now.importance.emplace_back(count);
                 if (now.stats.importance_bytes == 0) continue;
-                require(api().cache_importance(cache_, sequence, layer, head, importance.data(), count, &count) ==
+                require(caches().importance(cache_, sequence, layer, head, importance.data(), count, &count) ==
                             WINNOW_OK,
                         "a cache with bytes of importance tells it");
                 require(count == positions.size(), "importance goes with positions");
             }
     std::array<char, 400> text{};
     size_t size = text.size();
-    require(api().cache_get_config(cache_, text.data(), &size) == WINNOW_OK && size <= text.size(), "get_config");
+    require(caches().get_config(cache_, text.data(), &size) == WINNOW_OK && size <= text.size(), "get_config");
     now.config = text.data();
     return now;
 }
@@ -256,7 +255,7 @@ void CacheUnderTest::step(Input& input, int64_t tokens, winnow_event** event) {
         if (only >= 0 && layer != only) continue;
         desc.layer = layer;
         const uint64_t steps = last_.stats.steps;
-        const int32_t status = run([&] { return api().cache_step(cache_, &desc, layer == 0 ? event : nullptr); });
+        const int32_t status = run([&] { return caches().step(cache_, &desc, layer == 0 ? event : nullptr); });
         require(last_.stats.steps == steps + (status == WINNOW_OK ? 1 : 0), "steps that succeed are counted");
         const bool is_touched = std::any_of(out.begin(), out.end(), [](float value) { return value != 7; });
         require(status == WINNOW_OK || layer > 0 || !is_touched, "a step that fails writes nothing");
@@ -268,28 +267,28 @@ void CacheUnderTest::step(Input& input, int64_t tokens, winnow_event** event) {
 void CacheUnderTest::truncate(Input& input) {
     const int64_t sequence = some_sequence(input);
     const int64_t to = input.chance(8) ? input.hostile() : std::max<int64_t>(length(sequence) - input.within(0, 24), 0);
-    if (run([&] { return api().cache_truncate(cache_, sequence, to); }) != WINNOW_OK) return;
+    if (run([&] { return caches().truncate(cache_, sequence, to); }) != WINNOW_OK) return;
     lengths_[static_cast<size_t>(sequence)] = std::min(length(sequence), to);
 }
 
 void CacheUnderTest::remove(Input& input) {
     const int64_t sequence = some_sequence(input), begin = some_position(input, sequence);
     const int64_t end = input.chance(24) ? -1 : some_end(input, begin);
-    run([&] { return api().cache_remove(cache_, sequence, begin, end); });
+    run([&] { return caches().remove(cache_, sequence, begin, end); });
 }
 
 void CacheUnderTest::shift(Input& input) {
     const int64_t sequence = some_sequence(input), begin = some_position(input, sequence);
     const int64_t end = input.chance(96) ? some_end(input, begin) : -1;
     const int64_t delta = input.chance(8) ? input.hostile() : input.within(-30, 12);
-    if (run([&] { return api().cache_shift(cache_, sequence, begin, end, delta); }) != WINNOW_OK) return;
+    if (run([&] { return caches().shift(cache_, sequence, begin, end, delta); }) != WINNOW_OK) return;
     if (delta > 0) // a range of no tokens goes anywhere
         lengths_[static_cast<size_t>(sequence)] += std::min(delta, setup_.context);
 }
 
 void CacheUnderTest::copy(Input& input) {
     const int64_t from = some_sequence(input), to = some_sequence(input);
-    if (run([&] { return api().cache_copy(cache_, from, to); }) != WINNOW_OK) return;
+    if (run([&] { return caches().copy(cache_, from, to); }) != WINNOW_OK) return;
     lengths_[static_cast<size_t>(to)] = length(from);
 }
 
@@ -297,7 +296,7 @@ void CacheUnderTest::anchor(Input& input) {
     const int64_t sequence = some_sequence(input);
     std::vector<int64_t> positions;
     for (int64_t count = input.within(0, 5); count > 0; --count) positions.push_back(some_position(input, sequence));
-    run([&] { return api().cache_anchor(cache_, sequence, positions.data(), positions.size()); });
+    run([&] { return caches().anchor(cache_, sequence, positions.data(), positions.size()); });
 }
 
 void CacheUnderTest::set_importance(Input& input) {
@@ -309,8 +308,8 @@ void CacheUnderTest::set_importance(Input& input) {
     const int64_t layer = input.within(0, setup_.layers - 1), head = input.within(0, setup_.kv_heads - 1);
     const auto before = last_.positions;
     const int32_t status = run([&] {
-        return api().cache_set_importance(cache_, sequence, layer, head, positions.data(), importance.data(),
-                                          positions.size());
+        return caches().set_importance(cache_, sequence, layer, head, positions.data(), importance.data(),
+                                       positions.size());
     });
     require(before == last_.positions, "importances leave which tokens are resident");
     const uint64_t of_token = positions.empty() ? 1 : static_cast<uint64_t>(input.within(0, 3));
@@ -318,8 +317,8 @@ void CacheUnderTest::set_importance(Input& input) {
     while (experts.size() < positions.size() * of_token + 1)
         experts.push_back(static_cast<int32_t>(input.within(-1, 70)));
     run([&] {
-        return api().cache_set_experts(cache_, sequence, layer, positions.data(), experts.data(), positions.size(),
-                                       of_token);
+        return caches().set_experts(cache_, sequence, layer, positions.data(), experts.data(), positions.size(),
+                                    of_token);
     });
     require(before == last_.positions, "experts leave which tokens are resident");
     require(status != WINNOW_OK || last_.stats.importance_bytes > 0 || last_.stats.bytes == 0,
@@ -329,12 +328,12 @@ void CacheUnderTest::set_importance(Input& input) {
 void CacheUnderTest::reserve(Input& input) {
     const int64_t sequence = some_sequence(input);
     const int64_t tokens = input.chance(8) ? input.hostile() : input.within(0, setup_.context);
-    run([&] { return api().cache_reserve(cache_, sequence, tokens); });
+    run([&] { return caches().reserve(cache_, sequence, tokens); });
 }
 
 void CacheUnderTest::set_config(Input& input) {
     const Choice& choice = input.choice(choices);
-    if (run([&] { return api().cache_set_config(cache_, choice.config); }) != WINNOW_OK) return;
+    if (run([&] { return caches().set_config(cache_, choice.config); }) != WINNOW_OK) return;
     setup_.config = choice.config;
     setup_.budget = choice.budget;
 }
@@ -366,11 +365,11 @@ void CacheUnderTest::rows(Input& input) {
     }
     if (which == 4) exported_rows(input, desc, k_tensor, v_tensor);
     const auto before = last_.positions;
-    const auto& call = which == 0   ? api().cache_read
-                       : which == 1 ? api().cache_write
-                       : which == 2 ? api().cache_restore
-                       : which == 3 ? api().cache_export_rows
-                                    : api().cache_import_rows;
+    const auto& call = which == 0   ? caches().read
+                       : which == 1 ? caches().write
+                       : which == 2 ? caches().restore
+                       : which == 3 ? caches().export_rows
+                                    : caches().import_rows;
     const int32_t status = run([&] { return call(cache_, &desc); });
     require(appends || before == last_.positions, "read, write and export leave which tokens are resident");
     if (status == WINNOW_OK && appends) lengths_[static_cast<size_t>(sequence)] += count;
@@ -383,7 +382,7 @@ void CacheUnderTest::exported_rows(Input& input, winnow_cache_rows_desc desc, co
     std::vector<int32_t> tokens = some_cells(input, k.shape[2], setup_.cells > 0 ? setup_.cells : setup_.context);
     const winnow_tensor tokens_tensor = tensor_of(WINNOW_TYPE_I32, tokens.data(), {1, 1, 1, k.shape[2]});
     desc.tokens = &tokens_tensor;
-    run([&] { return api().cache_export_rows(cache_, &desc); });
+    run([&] { return caches().export_rows(cache_, &desc); });
     for (const winnow_tensor* each : {&k, &v}) {
         if (input.chance(96)) continue;
         const int64_t bytes = each->shape[1] * each->stride[1];
@@ -394,27 +393,27 @@ void CacheUnderTest::exported_rows(Input& input, winnow_cache_rows_desc desc, co
 void CacheUnderTest::reset_or_press(Input& input) {
     const uint8_t how = input.byte();
     if (how > 200) {
-        require(run([&] { return api().cache_reset(cache_); }) == WINNOW_OK, "reset");
+        require(run([&] { return caches().reset(cache_); }) == WINNOW_OK, "reset");
         require(last_.stats.bytes == 0 && last_.stats.steps == 0 && last_.stats.resident_slots == 0,
                 "reset leaves nothing");
         std::fill(lengths_.begin(), lengths_.end(), 0);
         return;
     }
     const double pressure = how > 180 ? input.number<double>() : how / 180.0;
-    const int32_t status = run([&] { return api().cache_set_pressure(cache_, pressure); });
+    const int32_t status = run([&] { return caches().set_pressure(cache_, pressure); });
     require((status == WINNOW_OK) == (pressure <= 1), "pressure is at most 1");
     // The machine's changes from one moment to the next, and no input would be reproduced.
-    if (pressure < 0) require(api().cache_set_pressure(cache_, 0) == WINNOW_OK, "pressure 0");
+    if (pressure < 0) require(caches().set_pressure(cache_, 0) == WINNOW_OK, "pressure 0");
 }
 
 bool CacheUnderTest::save(const std::string& path) {
-    require(run([&] { return api().cache_save(cache_, path.c_str()); }) == WINNOW_OK, "a cache can be saved");
+    require(run([&] { return caches().save(cache_, path.c_str()); }) == WINNOW_OK, "a cache can be saved");
     return true;
 }
 
 void CacheUnderTest::load(const std::string& path, const CacheUnderTest& from) {
     const bool is_own = &from == this;
-    if (run([&] { return api().cache_load(cache_, path.c_str()); }) != WINNOW_OK) {
+    if (run([&] { return caches().load(cache_, path.c_str()); }) != WINNOW_OK) {
         require(!is_own, "a cache takes what it saved");
         return;
     }
@@ -426,7 +425,7 @@ void CacheUnderTest::load(const std::string& path, const CacheUnderTest& from) {
 }
 
 bool CacheUnderTest::take(const std::string& path, bool is_original) {
-    const int32_t status = run([&] { return api().cache_load(cache_, path.c_str()); });
+    const int32_t status = run([&] { return caches().load(cache_, path.c_str()); });
     require(status == WINNOW_OK || !is_original, "a cache takes what was saved of its like");
     if (status != WINNOW_OK) return false;
     is_forged_ = !is_original; // what a head's last eviction pass lacked is whatever the file says

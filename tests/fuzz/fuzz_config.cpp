@@ -83,9 +83,9 @@ Request draw(Input& input) {
 
 std::string canonical(winnow_cache* cache) {
     size_t size = 0;
-    require(api().cache_get_config(cache, nullptr, &size) == WINNOW_OK, "get_config says how long it is");
+    require(caches().get_config(cache, nullptr, &size) == WINNOW_OK, "get_config says how long it is");
     std::vector<char> text(size); // no byte more
-    require(api().cache_get_config(cache, text.data(), &size) == WINNOW_OK, "get_config writes it");
+    require(caches().get_config(cache, text.data(), &size) == WINNOW_OK, "get_config writes it");
     require(size == text.size() && std::strlen(text.data()) + 1 == size, "the size is that of the string");
     return text.data();
 }
@@ -93,7 +93,7 @@ std::string canonical(winnow_cache* cache) {
 winnow_cache_stats stats_of(winnow_cache* cache) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    require(api().cache_stats(cache, &stats) == WINNOW_OK, "stats can be had");
+    require(caches().stats(cache, &stats) == WINNOW_OK, "stats can be had");
     return stats;
 }
 
@@ -104,8 +104,7 @@ int32_t estimate(winnow_context* context, const Request& request, winnow_cache_s
     stats = {};
     stats.struct_size = sizeof stats;
     const winnow_cache_stats before = stats;
-    const int32_t status =
-        api().cache_estimate(context, &request.desc, request.tokens, &stats, message, sizeof message);
+    const int32_t status = caches().estimate(context, &request.desc, request.tokens, &stats, message, sizeof message);
     require(status == WINNOW_OK || is_same(stats, before), "an estimate that fails writes nothing");
     require(status == WINNOW_OK || std::memchr(message, 0, sizeof message) != nullptr, "a message ends");
     require(status == WINNOW_OK || message[0] != 0, "a refusal has a reason");
@@ -119,19 +118,19 @@ winnow_cache_info check_described(winnow_context* context, const Request& reques
     winnow_cache_info info{};
     info.struct_size = sizeof info;
     const winnow_cache_info before = info;
-    const int32_t status = api().cache_describe(context, &request.desc, &info, message, sizeof message);
+    const int32_t status = caches().describe(context, &request.desc, &info, message, sizeof message);
     require(status == WINNOW_OK || message[0] != 0, "a refusal has a reason");
     require(status == WINNOW_OK || std::memcmp(&info, &before, sizeof info) == 0, "a refused describe writes nothing");
     require(status == WINNOW_OK || created != WINNOW_OK, "describe takes what create takes");
     if (status != WINNOW_OK) return info;
     std::vector<char> storage(info.storage_config_size); // no byte more
     info.storage_config = storage.data();
-    require(api().cache_describe(context, &request.desc, &info, nullptr, 0) == WINNOW_OK, "describe can be repeated");
+    require(caches().describe(context, &request.desc, &info, nullptr, 0) == WINNOW_OK, "describe can be repeated");
     require(std::strlen(storage.data()) + 1 == storage.size(), "the size is that of the string");
     Request stored = request;
     stored.desc.config = storage.data();
     winnow_cache_info other = before;
-    require(api().cache_describe(context, &stored.desc, &other, nullptr, 0) == WINNOW_OK, "rows can be stored alone");
+    require(caches().describe(context, &stored.desc, &other, nullptr, 0) == WINNOW_OK, "rows can be stored alone");
     require(other.properties == 0 && other.k_type == info.k_type && other.v_type == info.v_type, "and in this way");
     return info;
 }
@@ -140,14 +139,14 @@ winnow_cache_info check_described(winnow_context* context, const Request& reques
 void change(winnow_context* context, winnow_cache* cache, const std::string& config) {
     const std::string before = canonical(cache);
     const winnow_cache_stats stats = stats_of(cache);
-    if (api().cache_set_config(cache, config.c_str()) != WINNOW_OK) {
+    if (caches().set_config(cache, config.c_str()) != WINNOW_OK) {
         require(!message_of(context).empty(), "a refusal has a reason");
         require(canonical(cache) == before, "a refused set_config leaves the configuration");
         require(is_same(stats_of(cache), stats), "a refused set_config leaves the cache");
         return;
     }
     const std::string now = canonical(cache);
-    require(api().cache_set_config(cache, now.c_str()) == WINNOW_OK, "set_config takes what get_config gave");
+    require(caches().set_config(cache, now.c_str()) == WINNOW_OK, "set_config takes what get_config gave");
     require(canonical(cache) == now, "the canonical string is a fixed point of set_config");
 }
 
@@ -158,9 +157,9 @@ void check_canonical(winnow_context* context, Request request, winnow_cache* cac
     require(estimate(context, request, stats) == WINNOW_OK, "estimate takes what get_config gave");
     require(is_same(stats, whole), "the canonical string is estimated as the one that was given");
     winnow_cache* other = nullptr;
-    require(api().cache_create(context, &request.desc, &other) == WINNOW_OK, "create takes what get_config gave");
+    require(caches().create(context, &request.desc, &other) == WINNOW_OK, "create takes what get_config gave");
     require(canonical(other) == spelled, "the canonical string is a fixed point");
-    require(api().cache_destroy(other) == WINNOW_OK, "a cache can be destroyed");
+    require(caches().destroy(other) == WINNOW_OK, "a cache can be destroyed");
     require(stats_of(cache).budget_bytes == whole.budget_bytes, "estimate and stats agree on the budget");
 }
 
@@ -184,7 +183,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     winnow_cache_stats stats{};
     const int32_t estimated = estimate(context, request, stats);
     winnow_cache* cache = nullptr;
-    const int32_t created = api().cache_create(context, &request.desc, &cache);
+    const int32_t created = caches().create(context, &request.desc, &cache);
     const int64_t most = request.desc.cells != 0 ? request.desc.cells : request.desc.context;
     const bool may_be_tokens = request.tokens >= 0 && request.tokens <= most;
     require(!may_be_tokens || created == estimated, "estimate and create give the same answer");
@@ -200,6 +199,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         check_canonical(context, request, cache, stats);
     }
     if (!second.empty()) change(context, cache, second);
-    require(api().cache_destroy(cache) == WINNOW_OK, "a cache can be destroyed");
+    require(caches().destroy(cache) == WINNOW_OK, "a cache can be destroyed");
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "backend.hpp"
 #include "descriptions.hpp"
 #include "input.hpp"
+#include "winnow_opencl.h"
 
 using namespace winnow::fuzz;
 
@@ -182,7 +183,7 @@ void hadamard(Input& input, Descriptions& drawn) {
 winnow_cache_stats stats_of(winnow_cache* cache) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    require(api().cache_stats(cache, &stats) == WINNOW_OK, "stats can be had");
+    require(caches().stats(cache, &stats) == WINNOW_OK, "stats can be had");
     return stats;
 }
 
@@ -239,7 +240,7 @@ void cache_step(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
     drawn.twist(desc.draft_tokens);
     const winnow_cache_step_desc* const given = drawn.sized(desc);
     winnow_event* event = nullptr;
-    call_on(cache, drawn, [&] { return api().cache_step(cache, given, &event); });
+    call_on(cache, drawn, [&] { return caches().step(cache, given, &event); });
     require(api().event_destroy(event) == WINNOW_OK, "an event can be destroyed");
 }
 
@@ -261,8 +262,8 @@ void cache_rows(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
     drawn.twist(desc.sequence);
     const winnow_cache_rows_desc* const given = drawn.sized(desc);
     call_on(cache, drawn, [&] {
-        if (which == 0) return api().cache_read(cache, given);
-        return which == 1 ? api().cache_write(cache, given) : api().cache_restore(cache, given);
+        if (which == 0) return caches().read(cache, given);
+        return which == 1 ? caches().write(cache, given) : caches().restore(cache, given);
     });
 }
 
@@ -297,7 +298,7 @@ void cache(Input& input) {
         keep_small(desc.cells, 1 << 12, 1 << 30);
     }
     winnow_cache* made = nullptr;
-    const int32_t status = api().cache_create(context(), is_plain ? &desc : drawn.sized(desc), &made);
+    const int32_t status = caches().create(context(), is_plain ? &desc : drawn.sized(desc), &made);
     require((made != nullptr) == (status == WINNOW_OK), "a cache is there if it was made");
     for (int calls = 0; made != nullptr && is_plain && calls < 4 && !input.is_empty(); ++calls) {
         Descriptions of_call(input, context());
@@ -305,9 +306,9 @@ void cache(Input& input) {
     }
     if (made != nullptr) {
         auto* const stats = drawn.output_struct<winnow_cache_stats>();
-        api().cache_stats(made, stats);
+        caches().stats(made, stats);
     }
-    require(api().cache_destroy(made) == WINNOW_OK, "a cache can be destroyed");
+    require(caches().destroy(made) == WINNOW_OK, "a cache can be destroyed");
 }
 
 // Small, or so large that there is no such memory.
@@ -346,14 +347,12 @@ void buffer(Input& input, Descriptions& drawn) {
 
 void make_context(Input& input, Descriptions& drawn) {
     static constexpr const char* devices[] = {nullptr, "", "cpu", "0", "reference", "gpu", "17", "nobody's"};
-    static int unused = 0;
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
-    desc.next = drawn.extensions();
+    winnow_opencl_objects objects{}; // of which a backend without OpenCL knows nothing
+    objects.extension = {sizeof objects, WINNOW_EXTENSION_OPENCL_OBJECTS, 0, 0, drawn.extensions()};
+    desc.next = input.chance(24) ? &objects.extension : objects.extension.next;
     desc.device = input.choice(devices);
-    if (input.chance(24)) desc.cl_context = &unused;
-    if (input.chance(24)) desc.cl_device_id = &unused;
-    if (input.chance(24)) desc.cl_command_queue = &unused;
     if (input.chance(24)) desc.variants = "kernel=vector";
     if (input.chance(128)) desc.log = [](void*, int32_t, const char* text) { require(text != nullptr, "a log text"); };
     drawn.twist(desc.flags);
@@ -367,8 +366,6 @@ void make_context(Input& input, Descriptions& drawn) {
     if (made != nullptr) {
         api().context_info(made, drawn.output_struct<winnow_device_info>());
         api().context_stats(made, drawn.output_struct<winnow_stats>());
-        if (input.chance(128)) api().event_get_cl(nullptr, nullptr);
-        if (input.chance(128)) api().wait_cl_event(made, input.chance(128) ? &unused : nullptr);
     }
     api().device_info(static_cast<uint32_t>(input.hostile()), drawn.output_struct<winnow_device_info>(), message, 40);
     require(api().context_destroy(made) == WINNOW_OK, "a context can be destroyed");

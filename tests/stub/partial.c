@@ -1,5 +1,5 @@
-/* A backend that leaves out a part of the table: the object that WINNOW_PARTIAL_OF names, of which the slots of caches,
- * and with WINNOW_PARTIAL_LACKS "formats" those of packed formats and rows too, return WINNOW_ERROR_UNIMPLEMENTED.
+/* A backend that leaves out a part of another: the object that WINNOW_PARTIAL_OF names, without its further tables.
+ * With WINNOW_PARTIAL_LACKS "formats" the slots of packed formats and rows, too, return WINNOW_ERROR_UNIMPLEMENTED.
  */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -12,6 +12,14 @@
 static winnow_api partial;
 
 static int32_t unimplemented(void) { return WINNOW_ERROR_UNIMPLEMENTED; }
+
+static int32_t get_table(const char* name, uint32_t version, const void** table, char* message, size_t message_size) {
+    (void)version;
+    (void)table;
+    if (name == NULL) return WINNOW_ERROR_INVALID_ARGUMENT;
+    if (message != NULL) snprintf(message, message_size, "there is no table %s", name);
+    return WINNOW_ERROR_UNIMPLEMENTED;
+}
 
 int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message, size_t message_size) {
     const char* const path = getenv("WINNOW_PARTIAL_OF");
@@ -29,8 +37,8 @@ int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, cha
     status = get_api(host, api, message, message_size);
     if (status != WINNOW_OK) return status;
     partial = **api;
-    at = lacks != NULL && strcmp(lacks, "formats") == 0 ? offsetof(winnow_api, row_bytes)
-                                                        : offsetof(winnow_api, cache_create);
+    partial.get_table = get_table;
+    at = lacks != NULL && strcmp(lacks, "formats") == 0 ? offsetof(winnow_api, row_bytes) : sizeof partial;
     for (; at < sizeof partial; at += sizeof slot) memcpy((char*)&partial + at, &slot, sizeof slot);
     *api = &partial;
     return WINNOW_OK;

@@ -1,4 +1,4 @@
-/* A backend whose cache is wrong on purpose: the object that WINNOW_BROKEN_OF names, with one function of its table
+/* A backend whose cache is wrong on purpose: the object that WINNOW_BROKEN_OF names, with one function of its caches
  * replaced by one that WINNOW_DEFECT names. For mistakes above the devices' operations, which broken.cpp cannot make.
  */
 #include <dlfcn.h>
@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "winnow.h"
+#include "winnow_cache.h"
 
-static winnow_api good, broken;
+static winnow_api api_of_broken;
+static winnow_cache_api caches, broken;
+static int32_t (*get_any_table)(const char* name, uint32_t version, const void** table, char* message,
+                                size_t message_size);
 
 /* ---- What it tells of itself ---- */
 
@@ -19,72 +22,72 @@ static void forget_bytes(winnow_cache_stats* stats) {
 }
 
 static int32_t stats_under_report(winnow_cache* cache, winnow_cache_stats* stats) {
-    const int32_t status = good.cache_stats(cache, stats);
+    const int32_t status = caches.stats(cache, stats);
     if (status == WINNOW_OK) forget_bytes(stats);
     return status;
 }
 
 static int32_t estimate_under_reports(winnow_context* context, const winnow_cache_desc* desc, int64_t tokens,
                                       winnow_cache_stats* stats, char* message, size_t message_size) {
-    const int32_t status = good.cache_estimate(context, desc, tokens, stats, message, message_size);
+    const int32_t status = caches.estimate(context, desc, tokens, stats, message, message_size);
     if (status == WINNOW_OK) forget_bytes(stats);
     return status;
 }
 
 static int32_t describe_says_nothing_is_evicted(winnow_context* context, const winnow_cache_desc* desc,
                                                 winnow_cache_info* info, char* message, size_t message_size) {
-    const int32_t status = good.cache_describe(context, desc, info, message, message_size);
+    const int32_t status = caches.describe(context, desc, info, message, message_size);
     if (status == WINNOW_OK) info->properties &= ~WINNOW_CACHE_EVICTS;
     return status;
 }
 
 static int32_t describe_counts_the_cadence_once_more(winnow_context* context, const winnow_cache_desc* desc,
                                                      winnow_cache_info* info, char* message, size_t message_size) {
-    const int32_t status = good.cache_describe(context, desc, info, message, message_size);
+    const int32_t status = caches.describe(context, desc, info, message, message_size);
     if (status == WINNOW_OK) info->budget_tokens += info->cadence;
     return status;
 }
 
 static int32_t describe_cuts_the_string(winnow_context* context, const winnow_cache_desc* desc, winnow_cache_info* info,
                                         char* message, size_t message_size) {
-    const int32_t status = good.cache_describe(context, desc, info, message, message_size);
+    const int32_t status = caches.describe(context, desc, info, message, message_size);
     if (status == WINNOW_OK) --info->config_size;
     return status;
 }
 
 static int32_t evictions_are_not_counted(winnow_cache* cache, winnow_cache_stats* stats) {
-    const int32_t status = good.cache_stats(cache, stats);
+    const int32_t status = caches.stats(cache, stats);
     if (status == WINNOW_OK) stats->evictions = 0;
     return status;
 }
 
 static int32_t shortfall_is_invented(winnow_cache* cache, winnow_cache_stats* stats) {
-    const int32_t status = good.cache_stats(cache, stats);
+    const int32_t status = caches.stats(cache, stats);
     if (status == WINNOW_OK) stats->shortfall += stats->eviction_passes;
     return status;
 }
 
 static int32_t stats_of_the_first_sequence(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
     (void)sequence;
-    return good.cache_sequence_stats(cache, 0, stats);
+    return caches.sequence_stats(cache, 0, stats);
 }
 
 static int32_t positions_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
                                            int32_t* positions, uint64_t capacity, uint64_t* count) {
     (void)head;
-    return good.cache_positions(cache, sequence, layer, 0, positions, capacity, count);
+    return caches.positions(cache, sequence, layer, 0, positions, capacity, count);
 }
 
 static int32_t segments_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
                                           int32_t* segments, uint64_t capacity, uint64_t* count) {
     (void)head;
-    return good.cache_segments(cache, sequence, layer, 0, segments, capacity, count);
+    return caches.segments(cache, sequence, layer, 0, segments, capacity, count);
 }
 
 static int32_t importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
                                             float* importance, uint64_t capacity, uint64_t* count) {
     (void)head;
-    return good.cache_importance(cache, sequence, layer, 0, importance, capacity, count);
+    return caches.importance(cache, sequence, layer, 0, importance, capacity, count);
 }
 
 static int32_t set_importance_ignored(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
@@ -96,22 +99,21 @@ static int32_t set_importance_ignored(winnow_cache* cache, int64_t sequence, int
 static int32_t set_importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
                                                 const int32_t* positions, const float* importance, uint64_t count) {
     (void)head;
-    return good.cache_set_importance(cache, sequence, layer, 0, positions, importance, count);
+    return caches.set_importance(cache, sequence, layer, 0, positions, importance, count);
 }
 
 static int32_t experts_counted_twice(winnow_cache* cache, int64_t sequence, int64_t layer, const int32_t* positions,
                                      const int32_t* experts, uint64_t count, uint64_t experts_per_token) {
-    (void)good.cache_set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
-    return good.cache_set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
+    (void)caches.set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
+    return caches.set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
 }
 
 static int32_t experts_leave_the_first_token(winnow_cache* cache, int64_t sequence, int64_t layer,
                                              const int32_t* positions, const int32_t* experts, uint64_t count,
                                              uint64_t experts_per_token) {
     const float zero = 0;
-    const int32_t status = good.cache_set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
-    if (status == WINNOW_OK && count > 0)
-        (void)good.cache_set_importance(cache, sequence, layer, 0, positions, &zero, 1);
+    const int32_t status = caches.set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
+    if (status == WINNOW_OK && count > 0) (void)caches.set_importance(cache, sequence, layer, 0, positions, &zero, 1);
     return status;
 }
 
@@ -119,7 +121,7 @@ static int32_t experts_of_the_first_layer(winnow_cache* cache, int64_t sequence,
                                           const int32_t* positions, const int32_t* experts, uint64_t count,
                                           uint64_t experts_per_token) {
     (void)layer;
-    return good.cache_set_experts(cache, sequence, 0, positions, experts, count, experts_per_token);
+    return caches.set_experts(cache, sequence, 0, positions, experts, count, experts_per_token);
 }
 
 /* ---- What changes a sequence ---- */
@@ -130,8 +132,8 @@ static int32_t truncate_ignored(winnow_cache* cache, int64_t sequence, int64_t l
 }
 
 static int32_t remove_leaves_the_memory(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
-    const int32_t status = good.cache_remove(cache, sequence, begin, end);
-    if (status == WINNOW_OK && begin == 0 && end == -1) return good.cache_reserve(cache, sequence, 64);
+    const int32_t status = caches.remove(cache, sequence, begin, end);
+    if (status == WINNOW_OK && begin == 0 && end == -1) return caches.reserve(cache, sequence, 64);
     return status;
 }
 
@@ -147,13 +149,13 @@ static int32_t reserve_ignored(winnow_cache* cache, int64_t sequence, int64_t to
 
 static int32_t reset_keeps_the_counts(winnow_cache* cache) {
     int32_t status = WINNOW_OK;
-    for (int64_t sequence = 0; status == WINNOW_OK; ++sequence) status = good.cache_remove(cache, sequence, 0, -1);
+    for (int64_t sequence = 0; status == WINNOW_OK; ++sequence) status = caches.remove(cache, sequence, 0, -1);
     return WINNOW_OK;
 }
 
 static int32_t anchor_of_the_first_only(winnow_cache* cache, int64_t sequence, const int64_t* positions,
                                         uint64_t count) {
-    return good.cache_anchor(cache, sequence, positions, count > 1 ? 1 : count);
+    return caches.anchor(cache, sequence, positions, count > 1 ? 1 : count);
 }
 
 static int32_t set_config_ignored(winnow_cache* cache, const char* config) {
@@ -169,13 +171,13 @@ static int32_t pressure_ignored(winnow_cache* cache, double pressure) {
 /* ---- Files ---- */
 
 static int32_t load_half_loads(winnow_cache* cache, const char* path) {
-    const int32_t status = good.cache_load(cache, path);
-    if (status != WINNOW_OK) good.cache_truncate(cache, 0, 1);
+    const int32_t status = caches.load(cache, path);
+    if (status != WINNOW_OK) caches.truncate(cache, 0, 1);
     return status;
 }
 
 static int32_t load_takes_anything(winnow_cache* cache, const char* path) {
-    good.cache_load(cache, path);
+    caches.load(cache, path);
     return WINNOW_OK;
 }
 
@@ -185,7 +187,7 @@ static int32_t load_ignored(winnow_cache* cache, const char* path) {
 }
 
 static int32_t save_leaves_a_file(winnow_cache* cache, const char* path) {
-    const int32_t status = good.cache_save(cache, path);
+    const int32_t status = caches.save(cache, path);
     char beside[4096];
     FILE* file = NULL;
     snprintf(beside, sizeof beside, "%s.part", path);
@@ -204,7 +206,7 @@ static int32_t write_ignored(winnow_cache* cache, const winnow_cache_rows_desc* 
 static int32_t write_of_keys_alone(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     winnow_cache_rows_desc keys = *rows;
     if (rows->k != NULL) keys.v = NULL;
-    return good.cache_write(cache, &keys);
+    return caches.write(cache, &keys);
 }
 
 /* A head gets the tokens that it had evicted. */
@@ -217,7 +219,7 @@ static int32_t restore_appends_all(winnow_cache* cache, const winnow_cache_rows_
     step.k = rows->k;
     step.v = rows->v;
     step.cells = rows->tokens;
-    return good.cache_step(cache, &step, NULL);
+    return caches.step(cache, &step, NULL);
 }
 
 /* The last element of the last row of keys is off by about what 8 bits tell apart; in F32 alone. */
@@ -225,12 +227,12 @@ static int32_t restore_a_code_off(winnow_cache* cache, const winnow_cache_rows_d
     const winnow_tensor* const k = rows->k;
     float *at = NULL, before = 0;
     int32_t status = WINNOW_OK;
-    if (k == NULL || k->data == NULL || k->type != WINNOW_TYPE_F32) return good.cache_restore(cache, rows);
+    if (k == NULL || k->data == NULL || k->type != WINNOW_TYPE_F32) return caches.restore(cache, rows);
     at = (float*)((char*)k->data + k->offset + (k->shape[1] - 1) * k->stride[1] + (k->shape[2] - 1) * k->stride[2] +
                   (k->shape[3] - 1) * k->stride[3]);
     before = *at;
     *at += (before < 0 ? -1.0f : 1.0f) / 32;
-    status = good.cache_restore(cache, rows);
+    status = caches.restore(cache, rows);
     *at = before;
     return status;
 }
@@ -242,18 +244,18 @@ static int32_t restore_of_the_first_twice(winnow_cache* cache, const winnow_cach
     char before[4096], *last = NULL;
     int32_t status = WINNOW_OK;
     if (k == NULL || k->data == NULL || k->shape[2] < 2 || k->stride[3] <= 0 || size > sizeof before)
-        return good.cache_restore(cache, rows);
+        return caches.restore(cache, rows);
     last = (char*)k->data + k->offset + (k->shape[2] - 1) * k->stride[2];
     memcpy(before, last, size);
     memcpy(last, (char*)k->data + k->offset, size);
-    status = good.cache_restore(cache, rows);
+    status = caches.restore(cache, rows);
     memcpy(last, before, size);
     return status;
 }
 
 /* Another row in the place of the last. */
 static int32_t read_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
-    const int32_t status = good.cache_read(cache, rows);
+    const int32_t status = caches.read(cache, rows);
     const winnow_tensor* const k = rows->k;
     if (status != WINNOW_OK || k == NULL || k->data == NULL || k->shape[2] < 2) return status;
     memcpy((char*)k->data + (k->shape[2] - 1) * k->stride[2], k->data, (size_t)k->stride[2]);
@@ -264,11 +266,11 @@ static int32_t read_of_the_first_twice(winnow_cache* cache, const winnow_cache_r
 
 /* Neither packed bytes nor the importance. */
 static int32_t export_of_values_alone(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
-    return good.cache_read(cache, rows);
+    return caches.read(cache, rows);
 }
 
 static int32_t export_changes_a_byte(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
-    const int32_t status = good.cache_export_rows(cache, rows);
+    const int32_t status = caches.export_rows(cache, rows);
     const winnow_tensor* const k = rows->k;
     if (status == WINNOW_OK && k != NULL && k->data != NULL)
         ((char*)k->data)[(k->shape[2] / 2) * k->stride[2] + k->shape[3]] ^= 1;
@@ -280,12 +282,12 @@ static int32_t import_into_other_slots(winnow_cache* cache, const winnow_cache_r
     winnow_cache_rows_desc first = *rows;
     winnow_tensor k = *rows->k, v = *rows->v, tokens;
     int32_t status = WINNOW_OK;
-    if (rows->tokens == NULL || rows->tokens->shape[3] < 2) return good.cache_import_rows(cache, rows);
+    if (rows->tokens == NULL || rows->tokens->shape[3] < 2) return caches.import_rows(cache, rows);
     tokens = *rows->tokens;
     k.shape[2] = v.shape[2] = tokens.shape[3] = 1;
     first.k = &k, first.v = &v, first.tokens = &tokens;
-    status = good.cache_restore(cache, &first);
-    return status == WINNOW_OK ? good.cache_import_rows(cache, rows) : status;
+    status = caches.restore(cache, &first);
+    return status == WINNOW_OK ? caches.import_rows(cache, rows) : status;
 }
 
 /* ---- The table ---- */
@@ -296,51 +298,58 @@ static int choose(const char* defect) {
         broken.slot = name;                                                                                            \
         return 1;                                                                                                      \
     }
-    DEFECT(cache_stats, stats_under_report)
-    DEFECT(cache_stats, evictions_are_not_counted)
-    DEFECT(cache_stats, shortfall_is_invented)
-    DEFECT(cache_sequence_stats, stats_of_the_first_sequence)
-    DEFECT(cache_estimate, estimate_under_reports)
-    DEFECT(cache_describe, describe_says_nothing_is_evicted)
-    DEFECT(cache_describe, describe_counts_the_cadence_once_more)
-    DEFECT(cache_describe, describe_cuts_the_string)
-    DEFECT(cache_positions, positions_of_the_first_head)
-    DEFECT(cache_segments, segments_of_the_first_head)
-    DEFECT(cache_importance, importance_of_the_first_head)
-    DEFECT(cache_set_importance, set_importance_ignored)
-    DEFECT(cache_set_importance, set_importance_of_the_first_head)
-    DEFECT(cache_set_experts, experts_counted_twice)
-    DEFECT(cache_set_experts, experts_leave_the_first_token)
-    DEFECT(cache_set_experts, experts_of_the_first_layer)
-    DEFECT(cache_truncate, truncate_ignored)
-    DEFECT(cache_remove, remove_leaves_the_memory)
-    DEFECT(cache_copy, copy_ignored)
-    DEFECT(cache_reserve, reserve_ignored)
-    DEFECT(cache_reset, reset_keeps_the_counts)
-    DEFECT(cache_anchor, anchor_of_the_first_only)
-    DEFECT(cache_set_config, set_config_ignored)
-    DEFECT(cache_set_pressure, pressure_ignored)
-    DEFECT(cache_load, load_half_loads)
-    DEFECT(cache_load, load_takes_anything)
-    DEFECT(cache_save, save_leaves_a_file)
-    DEFECT(cache_load, load_ignored)
-    DEFECT(cache_write, write_ignored)
-    DEFECT(cache_write, write_of_keys_alone)
-    DEFECT(cache_restore, restore_appends_all)
-    DEFECT(cache_restore, restore_a_code_off)
-    DEFECT(cache_restore, restore_of_the_first_twice)
-    DEFECT(cache_read, read_of_the_first_twice)
-    DEFECT(cache_export_rows, export_of_values_alone)
-    DEFECT(cache_export_rows, export_changes_a_byte)
-    DEFECT(cache_import_rows, import_into_other_slots)
+    DEFECT(stats, stats_under_report)
+    DEFECT(stats, evictions_are_not_counted)
+    DEFECT(stats, shortfall_is_invented)
+    DEFECT(sequence_stats, stats_of_the_first_sequence)
+    DEFECT(estimate, estimate_under_reports)
+    DEFECT(describe, describe_says_nothing_is_evicted)
+    DEFECT(describe, describe_counts_the_cadence_once_more)
+    DEFECT(describe, describe_cuts_the_string)
+    DEFECT(positions, positions_of_the_first_head)
+    DEFECT(segments, segments_of_the_first_head)
+    DEFECT(importance, importance_of_the_first_head)
+    DEFECT(set_importance, set_importance_ignored)
+    DEFECT(set_importance, set_importance_of_the_first_head)
+    DEFECT(set_experts, experts_counted_twice)
+    DEFECT(set_experts, experts_leave_the_first_token)
+    DEFECT(set_experts, experts_of_the_first_layer)
+    DEFECT(truncate, truncate_ignored)
+    DEFECT(remove, remove_leaves_the_memory)
+    DEFECT(copy, copy_ignored)
+    DEFECT(reserve, reserve_ignored)
+    DEFECT(reset, reset_keeps_the_counts)
+    DEFECT(anchor, anchor_of_the_first_only)
+    DEFECT(set_config, set_config_ignored)
+    DEFECT(set_pressure, pressure_ignored)
+    DEFECT(load, load_half_loads)
+    DEFECT(load, load_takes_anything)
+    DEFECT(save, save_leaves_a_file)
+    DEFECT(load, load_ignored)
+    DEFECT(write, write_ignored)
+    DEFECT(write, write_of_keys_alone)
+    DEFECT(restore, restore_appends_all)
+    DEFECT(restore, restore_a_code_off)
+    DEFECT(restore, restore_of_the_first_twice)
+    DEFECT(read, read_of_the_first_twice)
+    DEFECT(export_rows, export_of_values_alone)
+    DEFECT(export_rows, export_changes_a_byte)
+    DEFECT(import_rows, import_into_other_slots)
 #undef DEFECT
     return strcmp(defect, "none") == 0;
+}
+
+static int32_t get_table(const char* name, uint32_t version, const void** table, char* message, size_t message_size) {
+    const int32_t status = get_any_table(name, version, table, message, message_size);
+    if (status == WINNOW_OK && strcmp(name, WINNOW_CACHE_TABLE) == 0) *table = &broken;
+    return status;
 }
 
 int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message, size_t message_size) {
     const char *const path = getenv("WINNOW_BROKEN_OF"), *const defect = getenv("WINNOW_DEFECT");
     void* const object = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     winnow_get_api_fn get_api = NULL;
+    const void* table = NULL;
     int32_t status = WINNOW_OK;
     if (object == NULL) {
         if (message != NULL) snprintf(message, message_size, "WINNOW_BROKEN_OF names no backend");
@@ -348,12 +357,17 @@ int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, cha
     }
     *(void**)&get_api = dlsym(object, "winnow_get_api");
     status = get_api(host, api, message, message_size);
-    if (status != WINNOW_OK || (*api)->struct_size != sizeof good) return status;
-    good = broken = **api;
+    if (status != WINNOW_OK) return status;
+    api_of_broken = **api;
+    get_any_table = api_of_broken.get_table;
+    status = get_any_table(WINNOW_CACHE_TABLE, WINNOW_CACHE_VERSION, &table, message, message_size);
+    if (status != WINNOW_OK) return status;
+    caches = broken = *(const winnow_cache_api*)table;
+    api_of_broken.get_table = get_table;
     if (!choose(defect ? defect : "none")) {
         if (message != NULL) snprintf(message, message_size, "WINNOW_DEFECT is \"%s\", which is none of these", defect);
         return WINNOW_ERROR_NOT_FOUND;
     }
-    *api = &broken;
+    *api = &api_of_broken;
     return WINNOW_OK;
 }

@@ -52,7 +52,7 @@ def stems(tree):
 # Who may include what. A quoted include of a file beside the including one is always allowed; any other has to match
 # `quoted`, and no include may match `never`.
 CL_HEADERS = r"CL/.*"
-PUBLIC = r"winnow\.h|winnow_loader\.h"
+PUBLIC = r"winnow(_cache|_opencl|_loader)?\.h"
 FOLDER = r"|temporary_folder\.hpp"
 LAYERS = [
     {"folder": "plugin_api", "quoted": PUBLIC, "never": CL_HEADERS},
@@ -65,8 +65,8 @@ LAYERS = [
      "quoted": PUBLIC + r"|(cache_meaning|canonical_config|kv_rules|number_variables|open_backend)\.hpp"
                r"|(profile_file|whole_file)\.hpp"},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},
-    {"folder": "backend/cache", "quoted": r"(cache/.*|device/.*)", "never": CL_HEADERS},
-    {"folder": "backend/api", "quoted": r"winnow\.h|(device|cache|api)/.*", "never": CL_HEADERS},
+    {"folder": "backend/cache", "quoted": r"winnow_cache\.h|(cache|device)/.*", "never": CL_HEADERS},
+    {"folder": "backend/api", "quoted": r"winnow(_cache|_opencl)?\.h|(device|cache|api)/.*", "never": CL_HEADERS},
     {"folder": "backend/reference", "quoted": r"winnow\.h|(device|reference)/.*", "never": CL_HEADERS},
     {"folder": "backend/opencl", "quoted": r"(?!reference/|api/|backend/|\.\./).*"},
     {"folder": "kernels", "quoted": r"(?!.*)"},

@@ -32,6 +32,15 @@ Desc sized() {
     return desc;
 }
 
+template <class Record>
+Record record(uint32_t type) {
+    Record made{};
+    made.extension.struct_size = sizeof made;
+    made.extension.type = type;
+    made.extension.flags = WINNOW_EXTENSION_REQUIRED;
+    return made;
+}
+
 constexpr int64_t q_heads = 4, kv_heads = 2, slots = 11, kv_len = 7, head_size = 24;
 constexpr size_t cache_bytes = static_cast<size_t>(kv_heads) * slots * head_size * 2; // of K, and of V, in f16
 // Neither is aligned to more than an element.
@@ -166,25 +175,31 @@ protected:
     }
 
     const winnow_api& api() const { return opencl_.api(); }
+    const winnow_cache_api& caches() const { return opencl_.caches(); }
+    const winnow_opencl_api& opencl() const { return *opencl_.opencl(); }
 
     int32_t create(const cl::Context& context, const cl::CommandQueue& queue, winnow_context** created,
                    winnow_launch_callback launched = nullptr, void* launched_user_data = nullptr) {
         auto desc = sized<winnow_context_desc>();
         desc.launched = launched;
         desc.launched_user_data = launched_user_data;
-        desc.cl_context = context();
-        desc.cl_device_id = device_;
-        desc.cl_command_queue = queue();
+        auto objects = record<winnow_opencl_objects>(WINNOW_EXTENSION_OPENCL_OBJECTS);
+        objects.context = context();
+        objects.device = device_;
+        objects.queue = queue();
+        desc.next = &objects.extension;
         return api().context_create(&desc, created, message_, sizeof message_);
     }
 
     int32_t import(winnow_context* context, const cl::Buffer& memory, winnow_buffer** buffer, uint64_t offset,
                    uint64_t size) {
         auto desc = sized<winnow_buffer_desc>();
-        desc.kind = WINNOW_BUFFER_IMPORT_CL_MEM;
+        desc.kind = WINNOW_BUFFER_IMPORT_DEVICE;
         desc.size = size;
-        desc.cl_mem = memory();
-        desc.offset = offset;
+        auto its = record<winnow_opencl_memory>(WINNOW_EXTENSION_OPENCL_MEMORY);
+        its.memory = memory();
+        its.offset = offset;
+        desc.next = &its.extension;
         return api().buffer_create(context, &desc, buffer);
     }
 
@@ -311,14 +326,14 @@ TEST_F(opencl_interop, work_waits_for_the_hosts_event_and_its_own_event_tells_th
     ASSERT_EQ(step_.append(api(), context, k, v), WINNOW_OK) << api().context_message(context);
     ASSERT_EQ(api().finish(context), WINNOW_OK);
 
-    ASSERT_EQ(api().wait_cl_event(context, user()), WINNOW_OK) << api().context_message(context);
+    ASSERT_EQ(opencl().wait_event(context, user()), WINNOW_OK) << api().context_message(context);
     winnow_event* event = nullptr;
     ASSERT_EQ(Step::attend(api(), context, Step::rows(nullptr, query), k, v, Step::rows(nullptr, result), &event),
               WINNOW_OK)
         << api().context_message(context);
     ASSERT_EQ(api().flush(context), WINNOW_OK);
     void* handle = nullptr;
-    ASSERT_EQ(api().event_get_cl(event, &handle), WINNOW_OK);
+    ASSERT_EQ(opencl().get_event(event, &handle), WINNOW_OK);
     const auto cl_status = [&] {
         cl_int status = CL_QUEUED;
         EXPECT_EQ(clGetEventInfo(static_cast<cl_event>(handle), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status,
@@ -372,7 +387,7 @@ TEST_F(opencl_interop, a_host_event_that_fails_is_told_by_every_wait_for_what_ca
     const auto is_told = [&](int32_t status) {
         const std::string text = api().context_message(context);
         return status == WINNOW_ERROR_DEVICE &&
-               text.find("wait_cl_event failed with CL_OUT_OF_RESOURCES (-5)") < text.size();
+               text.find("opencl_wait_event failed with CL_OUT_OF_RESOURCES (-5)") < text.size();
     };
     const auto expect_right = [&] {
         std::fill(out.begin(), out.end(), -77.0F);
@@ -384,7 +399,7 @@ TEST_F(opencl_interop, a_host_event_that_fails_is_told_by_every_wait_for_what_ca
     const cl::Event pending = user_event();
     winnow_event *before = nullptr, *after = nullptr;
     ASSERT_EQ(attend(&before), WINNOW_OK);
-    ASSERT_EQ(api().wait_cl_event(context, pending()), WINNOW_OK) << api().context_message(context);
+    ASSERT_EQ(opencl().wait_event(context, pending()), WINNOW_OK) << api().context_message(context);
     ASSERT_EQ(attend(nullptr), WINNOW_OK);
     ASSERT_EQ(attend(&after), WINNOW_OK);
     ASSERT_EQ(api().flush(context), WINNOW_OK);
@@ -400,7 +415,7 @@ TEST_F(opencl_interop, a_host_event_that_fails_is_told_by_every_wait_for_what_ca
 
     const cl::Event over = user_event(); // before anybody waits for it
     ASSERT_EQ(clSetUserEventStatus(over(), CL_OUT_OF_RESOURCES), CL_SUCCESS);
-    EXPECT_TRUE(is_told(api().wait_cl_event(context, over()))) << api().context_message(context);
+    EXPECT_TRUE(is_told(opencl().wait_event(context, over()))) << api().context_message(context);
     expect_right();
 
     const cl::Event lost = user_event(); // which the end of a buffer or a cache leaves to the next wait
@@ -411,16 +426,16 @@ TEST_F(opencl_interop, a_host_event_that_fails_is_told_by_every_wait_for_what_ca
     desc.head_size = head_size;
     desc.context = 64;
     winnow_cache* cache = nullptr;
-    ASSERT_EQ(api().cache_create(context, &desc, &cache), WINNOW_OK) << api().context_message(context);
-    ASSERT_EQ(api().wait_cl_event(context, lost()), WINNOW_OK);
+    ASSERT_EQ(caches().create(context, &desc, &cache), WINNOW_OK) << api().context_message(context);
+    ASSERT_EQ(opencl().wait_event(context, lost()), WINNOW_OK);
     ASSERT_EQ(attend(nullptr), WINNOW_OK);
     ASSERT_EQ(clSetUserEventStatus(lost(), CL_OUT_OF_RESOURCES), CL_SUCCESS);
-    EXPECT_EQ(api().cache_destroy(cache), WINNOW_OK) << api().context_message(context);
+    EXPECT_EQ(caches().destroy(cache), WINNOW_OK) << api().context_message(context);
     EXPECT_EQ(api().buffer_destroy(buffer), WINNOW_OK) << api().context_message(context);
     EXPECT_TRUE(is_told(api().finish(context)));
 
     const cl::Event last = user_event(); // which the context's end is told of
-    ASSERT_EQ(api().wait_cl_event(context, last()), WINNOW_OK);
+    ASSERT_EQ(opencl().wait_event(context, last()), WINNOW_OK);
     ASSERT_EQ(attend(nullptr), WINNOW_OK);
     ASSERT_EQ(clSetUserEventStatus(last(), CL_OUT_OF_RESOURCES), CL_SUCCESS);
     EXPECT_EQ(api().context_destroy(context), WINNOW_ERROR_DEVICE);
@@ -445,7 +460,7 @@ TEST_F(opencl_interop, objects_of_another_context_are_refused) {
     EXPECT_EQ(import(context, memory, &buffer, 0, memory_bytes), WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_NE(std::string(api().context_message(context)).find("another cl_context"), std::string::npos);
     EXPECT_EQ(buffer, nullptr);
-    EXPECT_EQ(api().wait_cl_event(context, user()), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(opencl().wait_event(context, user()), WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_NE(std::string(api().context_message(context)).find("another cl_context"), std::string::npos);
     EXPECT_EQ(api().context_destroy(context), WINNOW_OK);
     EXPECT_EQ(clSetUserEventStatus(user(), CL_COMPLETE), CL_SUCCESS);

@@ -39,7 +39,7 @@ def plugin_path() -> str:
 
 
 def get_include() -> str:
-    """The folder of winnow.h and winnow_loader.h, for a compiler's -I. Raises FileNotFoundError."""
+    """The folder of winnow.h and the headers beside it, for a compiler's -I. Raises FileNotFoundError."""
     folder = os.path.join(PACKAGE, "include", "winnow")
     if not os.path.exists(os.path.join(folder, "winnow.h")):
         raise FileNotFoundError(f"no winnow.h in {folder}; a source tree has it in plugin_api")

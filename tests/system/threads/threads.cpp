@@ -23,6 +23,7 @@ constexpr int thread_count = 8;
 constexpr int64_t heads = 2, size = 64, tokens = 40;
 
 const winnow_api* api = nullptr;
+const winnow_cache_api* caches = nullptr;
 const char* device = nullptr;
 std::string folder; // for saved caches
 
@@ -131,7 +132,7 @@ void step(const Context& context, winnow_cache* cache, int64_t count, unsigned s
     desc.k = desc.v = &rows;
     desc.q = &query;
     desc.out = &out;
-    context.ok(api->cache_step(cache, &desc, nullptr));
+    context.ok(caches->step(cache, &desc, nullptr));
     context.ok(api->finish(context));
     results.insert(results.end(), output.begin(), output.end());
 }
@@ -146,7 +147,7 @@ winnow_cache* new_cache(const Context& context) {
     desc.head_size = size;
     desc.context = 200;
     winnow_cache* cache = nullptr;
-    context.ok(api->cache_create(context, &desc, &cache));
+    context.ok(caches->create(context, &desc, &cache));
     return cache;
 }
 
@@ -158,18 +159,18 @@ void forgetting(unsigned seed, int number, std::vector<float>& results) {
         winnow_cache* const cache = new_cache(context);
         step(context, cache, 30, seed, results);
         for (unsigned at = 0; at < 6; ++at) step(context, cache, 1, seed + 7 * at, results);
-        context.ok(api->cache_save(cache, path.c_str()));
-        context.ok(api->cache_destroy(cache));
+        context.ok(caches->save(cache, path.c_str()));
+        context.ok(caches->destroy(cache));
     }
     const Context context;
     winnow_cache* const cache = new_cache(context);
-    context.ok(api->cache_load(cache, path.c_str()));
+    context.ok(caches->load(cache, path.c_str()));
     for (unsigned at = 0; at < 6; ++at) step(context, cache, 1, seed + 11 * at, results);
     std::array<int32_t, 64> positions{};
     uint64_t count = 0;
-    context.ok(api->cache_positions(cache, 0, 0, 1, positions.data(), positions.size(), &count));
+    context.ok(caches->positions(cache, 0, 0, 1, positions.data(), positions.size(), &count));
     results.insert(results.end(), positions.begin(), positions.begin() + static_cast<std::ptrdiff_t>(count));
-    context.ok(api->cache_destroy(cache));
+    context.ok(caches->destroy(cache));
 }
 
 std::vector<float> work(int number) {
@@ -234,6 +235,7 @@ int main(int argc, char** argv) {
         return 1;
     }
     api = library.api;
+    caches = library.caches;
     const winnow::TemporaryFolder files;
     folder = files.path();
     bool is_right = true;

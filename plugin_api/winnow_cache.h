@@ -1,0 +1,354 @@
+/* winnow_cache.h - a cache of keys and values that stays inside a budget, on top of winnow.h.
+ *
+ * Its functions are a table of their own, winnow_cache_api. A host asks the backend for it (get_table), and a backend
+ * that has no cache says so. The conventions of winnow.h hold here, too. Messages and pages write cache_step for the
+ * function `step` of this table, and so on.
+ */
+#ifndef WINNOW_CACHE_H
+#define WINNOW_CACHE_H
+
+#include "winnow.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct winnow_cache winnow_cache;
+
+/* ---- The cache ---------------------------------------------------------------------------------------- */
+
+/* A cache holds the keys and values of all layers for some sequences, packed, and stays inside a budget: for each layer
+ * and each KV head by itself it evicts the tokens that the attention scores say are not needed. Tokens of a sequence
+ * are counted from 0 in the order in which they are appended; that number is a token's position, whatever has been
+ * evicted before it. Sequences are numbers in [0, max_sequences) and share nothing. Memory is taken when a sequence
+ * first needs it. Everything is deterministic: the same calls give the same survivors. */
+typedef struct winnow_cache_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    /* Policy, budget and formats in one string, docs/policies.md: "h2o:budget=1/4,k=turbo4,v=turbo3". NULL or "": the
+     * default, "winnow". */
+    const char *config;
+    int64_t layers;
+    int64_t q_num_heads; /* a multiple of kv_num_heads */
+    int64_t kv_num_heads;
+    int64_t head_size;
+    int64_t v_head_size; /* 0: head_size */
+    /* Tokens: no sequence grows longer; shares in config are of it, and no budget is more. In cell mode it is only what
+     * shares are of and what bounds budgets: cells are used again, and tokens come and go in them without end. */
+    int64_t context;
+    int64_t max_sequences; /* 0: 1 */
+    /* For policies that divide the budget by a profile: 3 numbers a layer (entropy, concentration, variance), or NULL.
+     * Not needed after the call. */
+    const double *profile;
+    /* The most cells of a host that names its own (cell mode): tokens are then told apart by cells, not by position,
+     * and each attention brings a mask by cells. 0: no cells. */
+    int64_t cells;
+    /* For policies that rank by predictions of networks: WINNOW_NETWORK_NUMBERS for each KV head of each layer, one
+     * after another, or NULL. Of each hidden unit 4 numbers, finite and at most 2^20 in size: what it takes of the
+     * logarithm of the importance, within 2^-24 to 2^24, and of that of the queries that saw the token, its bias, and
+     * what the prediction takes of it; it is 0 where it would be negative. Not needed after the call. */
+    const double *network;
+    uint64_t network_count; /* numbers in network */
+    /* For signatures of codes: the model's codebooks, a record for each layer as `winnow calibrate` writes them
+     * (docs/recall.md), or NULL; trained on contexts of at least `context` tokens. Not needed after the call. */
+    const void *codebooks;
+    uint64_t codebooks_size; /* bytes */
+} winnow_cache_desc;
+
+#define WINNOW_NETWORK_NUMBERS 32 /* 8 hidden units */
+
+/* Appending to one layer of one sequence, attending, or both in this order of the tokens.
+ *
+ * Only k and v: the tokens are appended. Only q and out: the last tokens that were appended attend, as many as q has.
+ * All four: every token attends once it is appended, in chunks of at most 32, so that a long prompt never needs more
+ * memory than the budget; a token of the prompt sees those before it that are not yet evicted.
+ * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, head sink and scale as in
+ * winnow_sdpa_desc. When the call fails, the sequence is as it was before, but for WINNOW_ERROR_DEVICE: it may then be
+ * incomplete, and should be removed. A call waits for what was enqueued before where its layer has less memory than it
+ * needs (cache_reserve takes it beforehand) and at the first token of a layer under recall or `learned`. With recall a
+ * call with more than 8 tokens waits, too, as does one whose cells lie in a buffer, with recall=FOLDER every call does,
+ * and for reads of the file; where the disk is full, or a read or write fails, it returns WINNOW_ERROR_IO: the sequence
+ * is as it was before, and out and scores_out may have been written in part. */
+typedef struct winnow_cache_step_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    int64_t layer;
+    int64_t sequence;
+    const winnow_tensor *k;            /* [1, kv_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *v;            /* [1, kv_num_heads, tokens, v_head_size] F32, F16 or BF16 */
+    const winnow_tensor *q;            /* [1, q_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *out;          /* [1, q_num_heads, tokens, v_head_size] F32, F16 or BF16; overlaps no input */
+    const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
+    const winnow_tensor *head_sink;    /* [1, 1, 1, q_num_heads] F32, or NULL */
+    /* [1, q_num_heads, tokens, columns] F32 or NULL: the logits after ALiBi and window (WINNOW_SCORES_BIASED) in the
+     * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: at least as many
+     * as the position that the next token has after the step, which truncate and shift move (or the cells). */
+    const winnow_tensor *scores_out;
+    float scale;         /* multiplies q.k; 0 means 1/sqrt(head_size) */
+    float softcap;       /* 0: none */
+    int64_t window_left; /* tokens visible up to and including the query's own; 0: no limit */
+    /* How many of the last tokens may be taken back (drafts of speculative decoding): their queries leave nothing in
+     * the importance of others, so that truncate leaves no trace of them. */
+    int64_t draft_tokens;
+    /* Cell mode. cells: [1, 1, 1, tokens] I32 or I64, the cell of each token that is appended, none twice; a token that
+     * had the cell before is gone. attn_mask: as in winnow_sdpa_desc, its columns are cells. It may have any number of
+     * them and hides the cells that it has none for (a single one is for all). It alone says what a query sees, so that
+     * alibi_slopes and window_left are absent. Both NULL without cells. */
+    const winnow_tensor *cells;
+    const winnow_tensor *attn_mask;
+    const winnow_tensor *mask_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
+} winnow_cache_step_desc;
+
+/* Keys and values of a layer by token: what cache_read and cache_export_rows give, cache_write takes, cache_restore and
+ * cache_import_rows append. */
+typedef struct winnow_cache_rows_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    int64_t layer;
+    int64_t sequence;
+    const winnow_tensor *tokens; /* [1, 1, 1, count] I32 or I64: positions (or cells), none twice */
+    const winnow_tensor *k;      /* [1, kv_num_heads, count, head_size] F32, F16 or BF16, or NULL */
+    const winnow_tensor *v;      /* [1, kv_num_heads, count, v_head_size] F32, F16 or BF16, or NULL */
+    /* cache_export_rows and cache_import_rows: 1 where a host stores values as a part of the keys, k's elements from
+     * v_first on; v is NULL then. Else both 0. */
+    uint32_t has_v_in_k;
+    uint32_t v_first;
+} winnow_cache_rows_desc;
+
+/* What a cache holds. Bytes count the memory in use, whole chunks of it. */
+typedef struct winnow_cache_stats {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t bytes;         /* all of the following */
+    uint64_t k_bytes;       /* packed keys with their scales and norms */
+    uint64_t v_bytes;       /* packed values likewise */
+    uint64_t dense_k_bytes; /* keys of sinks and residual window */
+    uint64_t dense_v_bytes; /* values of sinks and residual window */
+    uint64_t slot_map_bytes;
+    uint64_t importance_bytes;
+    uint64_t state_bytes;     /* means, sums and counts of the heads */
+    uint64_t scratch_bytes;   /* what the steps of all layers share, as scores of a chunk; not in bytes */
+    uint64_t peak_bytes;      /* the most that bytes and scratch_bytes were together since create or reset */
+    uint64_t original_bytes;  /* the same tokens, all that were appended and not removed, in F16 */
+    uint64_t budget_bytes;    /* what bytes may become for each sequence; more where tokens of a whole context were
+                               * shifted down to the positions of removed ones, unless the budget is in bytes */
+    uint64_t tokens;          /* of the longest layer, all sequences together */
+    uint64_t resident_slots;  /* over layers and KV heads */
+    uint64_t evictions;       /* tokens evicted by eviction passes, over layers and KV heads */
+    uint64_t shortfall;       /* tokens that should have been evicted, and were protected */
+    uint64_t eviction_passes; /* eviction passes, over layers */
+    uint64_t steps;           /* calls of cache_step that returned WINNOW_OK */
+    /* With recall k_bytes, v_bytes and slot_map_bytes are those of the hot slots, and resident_slots counts them. */
+    uint64_t signature_bytes; /* signatures of all pages, centers, and which pages are hot; in bytes */
+    uint64_t cold_bytes;      /* all packed rows with their slot maps; not in bytes */
+    uint64_t picks;           /* pages that queries picked, over layers and KV heads; since create or reset (of a
+                               * sequence's statistics: since it was empty) */
+    uint64_t misses;          /* of them those that were not hot, so that their rows were copied or read; likewise */
+    /* With recall=FOLDER cold_bytes lie in a file, and only there. */
+    uint64_t disk_bytes;     /* space reserved in that file */
+    uint64_t bytes_read;     /* read from it so far, by sequences that still exist */
+    uint64_t wait_ns;        /* time spent waiting for those reads, in nanoseconds; side by side, of the longest */
+    uint64_t codebook_bytes; /* codebooks of the whole cache, constants of the model as its weights; not in bytes */
+} winnow_cache_stats;
+
+/* Bits of winnow_cache_info.properties. A layer evicts where its budget is less than what can come, or where the policy
+ * begins before the budget is full. */
+#define WINNOW_CACHE_EVICTS 0x1u           /* some layer may evict tokens */
+#define WINNOW_CACHE_KEEPS_IMPORTANCE 0x2u /* for cache_importance and cache_set_importance */
+#define WINNOW_CACHE_NEEDS_PROFILE 0x4u    /* the budget is divided by winnow_cache_desc.profile: create wants one */
+#define WINNOW_CACHE_NEEDS_NETWORK 0x8u    /* tokens are ranked by winnow_cache_desc.network: create wants one */
+#define WINNOW_CACHE_NEEDS_CODEBOOKS 0x10u /* pages are signed by winnow_cache_desc.codebooks: create wants them */
+
+/* What a configuration means for a cache of one shape: cache_describe fills it in.
+ *
+ * The three strings go to memory of the host's. Each pointer comes with its size in bytes, which is then what the
+ * string needs, the zero included; where that is more than was given, or the pointer is NULL, no string is written.
+ * Counts are tokens. */
+typedef struct winnow_cache_info {
+    uint32_t struct_size;
+    uint32_t properties; /* WINNOW_CACHE_* */
+    char *config;        /* the canonical string, as cache_get_config gives it */
+    uint64_t config_size;
+    /* Canonical: the same formats, centring and sinks under "none", which evicts nothing; of a policy by age the
+     * formats of its first packed segment. */
+    char *storage_config;
+    uint64_t storage_config_size;
+    /* The path that the configuration names, of a profile, of networks or of codebooks; "" for none. The host reads it:
+     * nothing here does. */
+    char *profile_file;
+    uint64_t profile_file_size;
+    char policy[32]; /* its name, zero terminated */
+    /* WINNOW_TYPE_* of the packed segment, of layers and heads without their own; sinks and the newest are dense */
+    uint32_t k_type;
+    uint32_t v_type;
+    int64_t sink;          /* first tokens of a sequence, which are never evicted */
+    int64_t residual;      /* newest tokens that are dense; 0: there is no residual window */
+    int64_t cadence;       /* tokens from one eviction pass to the next */
+    int64_t budget_tokens; /* what a KV head may hold, sinks and residual window included: of the layer with most */
+    /* How many of budget_tokens lie in the dense segment (sinks and residual window), and in each packed one, down from
+     * the first; 0: there is none. And their types. */
+    int64_t segment_tokens[4];
+    uint32_t segment_k_types[4]; /* WINNOW_TYPE_* */
+    uint32_t segment_v_types[4];
+} winnow_cache_info;
+
+/* ---- The table ---------------------------------------------------------------------------------------- */
+
+/* get_table gives it by this name and version. */
+#define WINNOW_CACHE_TABLE "winnow_cache"
+#define WINNOW_CACHE_VERSION WINNOW_MAKE_VERSION(0, 4)
+
+/* No slot is NULL. Later versions append. */
+typedef struct winnow_cache_api {
+    uint32_t struct_size;
+    uint32_t version;
+
+    /* The cache. create takes no memory for tokens yet; *cache is the caller's, to be destroyed before the context.
+     * estimate tells what create with this description would use when one sequence has `tokens` tokens, without making
+     * anything (max_sequences is not multiplied in); it equals what stats then shows, but for what depends on more than
+     * lengths: resident_slots, evictions, shortfall, eviction passes and steps are 0. message may be NULL. */
+    int32_t (*create)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache **cache);
+    int32_t (*destroy)(winnow_cache *cache);
+    int32_t (*estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,
+                        winnow_cache_stats *stats, char *message, size_t message_size);
+
+    /* Appends, attends or both; enqueued as sdpa is. event may be NULL. */
+    int32_t (*step)(winnow_cache *cache, const winnow_cache_step_desc *desc, winnow_event **event);
+
+    /* Takes the memory for so many tokens of a sequence now, so that a step cannot run out of it later; with
+     * recall=FOLDER but for what a step reads from the file. */
+    int32_t (*reserve)(winnow_cache *cache, int64_t sequence, int64_t tokens);
+    /* Takes back all tokens of a sequence from position `length` on, in every layer; the next token of a layer that was
+     * longer has position `length`, also where none is left before it. What was evicted stays so. */
+    int32_t (*truncate)(winnow_cache *cache, int64_t sequence, int64_t length);
+    /* Forgets the tokens with positions in [begin, end), every one from begin on where end is -1; the others keep
+     * their positions. Where that leaves no token in any layer, the sequence is as new, and its memory is given back.
+     * Tokens that were evicted count for that, until they are removed. In cell mode: cells. */
+    int32_t (*remove)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end);
+    /* Makes `to` a copy of `from`; what `to` held is gone. */
+    int32_t (*copy)(winnow_cache *cache, int64_t from, int64_t to);
+    /* Adds delta to the positions in [begin, end) (end -1: all from begin on), and to that of the next token if it is
+     * among them. Keys are as they were: a host whose keys carry their positions has to rotate them before. Refused if
+     * two tokens would meet, one become negative, or a head could then not stay inside its budget. Not in cell mode. */
+    int32_t (*shift)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end, int64_t delta);
+    /* As after create, with the same configuration. */
+    int32_t (*reset)(winnow_cache *cache);
+
+    /* All sequences in one file: versioned, with a checksum. load wants a cache of the same shape and configuration and
+     * replaces what it holds; a file that is damaged, cut short, of another shape or not one of these is refused, and
+     * the cache is as before. save writes beside the path and renames; when it fails, the old file is as it was. Both
+     * return NOT_FOUND where there is no such file or folder, IO where the system fails on the file, and
+     * INVALID_ARGUMENT where the path is a folder's or what is there is no such file. save refuses a symbolic link, and
+     * load follows it. */
+    int32_t (*save)(winnow_cache *cache, const char *path);
+    int32_t (*load)(winnow_cache *cache, const char *path);
+
+    /* Waits for enqueued work, then looks. positions and importance: of the tokens that KV head `head` of a layer still
+     * holds, in ascending order of position (or cell), at most `capacity` of them; *count is how many there are.
+     * importance goes with positions, entry for entry, and is refused where the policy keeps none. */
+    int32_t (*stats)(winnow_cache *cache, winnow_cache_stats *stats);
+    int32_t (*positions)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, int32_t *positions,
+                         uint64_t capacity, uint64_t *count);
+    int32_t (*importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, float *importance,
+                          uint64_t capacity, uint64_t *count);
+
+    /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
+     * have to stay, and networks and codebooks are those of cache_create. A smaller budget holds when the call returns.
+     * get_config writes the canonical string, zero terminated; *size says how many bytes config has, and becomes how
+     * many the string needs, the zero included; where that is more, or config is NULL, no string is written. */
+    int32_t (*set_config)(winnow_cache *cache, const char *config);
+    int32_t (*get_config)(winnow_cache *cache, char *config, size_t *size);
+    /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks
+     * the system. */
+    int32_t (*set_pressure)(winnow_cache *cache, double pressure);
+    /* Positions (or cells) of a sequence whose tokens are never evicted (structural anchors): the token that has one,
+     * or where none has it, also where one was removed, the token that comes to it by being appended or shifted there.
+     * shift moves the anchors of its range, remove forgets those of its range, truncate leaves all. What was evicted
+     * before does not return. Refused where a head could then not stay inside its budget. */
+    int32_t (*anchor)(winnow_cache *cache, int64_t sequence, const int64_t *positions, uint64_t count);
+
+    /* Rows by token, for hosts that keep states of their own or turn keys to other positions. All three wait until the
+     * work is done. k or v may be NULL in read and write.
+     * read: gives rows back as attention sees them; the row of a KV head that does not hold the token is all NaN.
+     * write: puts rows in the place of those that a head holds, in the segment's format; where the head does not hold
+     * the token, or the row begins with NaN, nothing happens. Which tokens are resident does not change, nor does the
+     * importance. restore: appends tokens as cache_step does, from rows as read gave them: a head whose row of k begins
+     * with NaN does not get the token, as if it had evicted it. No token is evicted for that as long as every head has
+     * free slots. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the
+     * next positions. When one of them fails, the sequence is as it was before, with the same exception as for
+     * cache_step. */
+    int32_t (*read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t (*write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t (*restore)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+
+    /* Exact rows, for states that lose nothing. k and v are F16 or BF16, their elements one after the other
+     * (stride[3] is 2), and what is in them is the cache's own (docs/cache.md): rows of values where a head's row is
+     * dense, else records, which begin with a NaN. Both wait until the work is done.
+     * export_rows: k, v or both. The rows say which heads hold each token, and bring its row bit for bit and its
+     * importance; or the call returns UNSUPPORTED, and has written nothing. That is so where elements of this type do
+     * not hold a row that the cache keeps in F32, in the other 16-bit type, or less a mean; where values are not those
+     * elements of the keys that has_v_in_k names; where a row begins with NaN; and where importance, packed bytes or a
+     * mean find no room. cache_read gives such rows, rounded and without importance.
+     * import_rows: appends tokens from k and v that export_rows gave, for all of its tokens or some, in the same order.
+     * If all that a sequence's layer had comes into one that is empty, of a cache of the same configuration and shape,
+     * then the layer is as it was: the same bytes in the same slots, importance, and what comes next, unless the tokens
+     * were too few to have room for all of that (docs/cache.md). Else every head gets its tokens as in restore, packed
+     * rows of the packed segment's format bit for bit, and the importance. Rows that cache_read gave are taken, too.
+     * Refused where a record is damaged or of another version. tokens: as in restore.
+     */
+    int32_t (*export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t (*import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+
+    /* What the configuration of this description means, without making anything: so a host need not know the language
+     * of configurations. It refuses what create refuses, with one exception: without a profile the layers of a policy
+     * that divides by one (WINNOW_CACHE_NEEDS_PROFILE) are described as if all were alike, and those of one that ranks
+     * by networks (WINNOW_CACHE_NEEDS_NETWORK) or sign pages by codebooks (WINNOW_CACHE_NEEDS_CODEBOOKS) need none, so
+     * that a host can ask for profile_file before it has read the file. info is read (its pointers and their sizes) and
+     * filled in. message may be NULL. */
+    int32_t (*describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info, char *message,
+                        size_t message_size);
+
+    /* As cache_stats, of one sequence alone: for servers that give each of their users one. evictions counts from when
+     * the sequence was empty; a copy begins at 0. What belongs to the whole cache (scratch_bytes, peak_bytes,
+     * eviction_passes and steps) is 0. */
+    int32_t (*sequence_stats)(winnow_cache *cache, int64_t sequence, winnow_cache_stats *stats);
+
+    /* Waits for enqueued work, then gives tokens of a KV head another importance, under any policy that keeps one;
+     * under `external` and `moe` it is theirs until the next call, under the others attention goes on from it. `count`
+     * positions (or cells), each with its importance; a larger one is evicted later, NaN first of all. A token that the
+     * head does not hold is passed over; of one that is named twice the later importance holds. Refused where the
+     * policy keeps no importance. */
+    int32_t (*set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
+                              const int32_t *positions, const float *importance, uint64_t count);
+
+    /* As cache_positions, entry for entry: in which segment each of the tokens lies. 0: dense, as sinks and the
+     * residual window are; 1: packed; 2 and 3: the second and third packed segment, where the configuration has them.
+     */
+    int32_t (*segments)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, int32_t *segments,
+                        uint64_t capacity, uint64_t *count);
+
+    /* Under the policy `moe`: says which experts the router of a layer chose for tokens. Waits for enqueued work,
+     * counts the choices, in all sequences of the cache together, and then gives each token, in all KV heads of the
+     * layer that hold it, the mean over its experts of how often each was chosen until now, in multiples of what the
+     * layer's experts were chosen on average, as if each had been chosen once before. An expert below the share
+     * `inactive` of that adds 0, and a token of such experts alone has -1; one of which nothing was said has 0. `count`
+     * positions (or cells), and experts_per_token experts for each, from 0 on, all of a token's one after another, in
+     * host memory. Of a token that is named twice all choices count, and the later ones are its own. Refused under
+     * another policy. */
+    int32_t (*set_experts)(winnow_cache *cache, int64_t sequence, int64_t layer, const int32_t *positions,
+                           const int32_t *experts, uint64_t count, uint64_t experts_per_token);
+
+    /* Under the policy `moe`: how often each expert of a layer was chosen, since the cache was made or reset, or got
+     * another number of experts. The first `capacity` of them are written, *count is how many there are. Saved files do
+     * not have them. */
+    int32_t (*expert_counts)(winnow_cache *cache, int64_t layer, uint64_t *counts, uint64_t capacity, uint64_t *count);
+} winnow_cache_api;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* WINNOW_CACHE_H */
