@@ -35,7 +35,7 @@ winnow_package(libraries ${library} libs
     "The OpenCL backend and the reference backend of Winnow, which programs open when they run."
     COMPONENTS library RECOMMENDS "pocl-opencl-icd | opencl-icd")
 winnow_package(development libwinnow-dev libdevel
-    "The header of Winnow's interface in C, and the loader that opens a backend, for CMake and pkg-config."
+    "The headers of Winnow's interface in C, and the loader that opens a backend, for CMake and pkg-config."
     COMPONENTS dev DEPENDS "${same_library}")
 if(WINNOW_BUILD_TOOLS)
     set(plugin "")

@@ -1,8 +1,9 @@
-/* winnow.h - the one header between a host and a Winnow backend.
+/* winnow.h - the core of the interface between a host and a Winnow backend.
  *
- * A host opens a backend's shared object, calls its only exported function, winnow_get_api, and from then on
- * talks through the table of functions that comes back. Everything here is C99 with fixed-width types; the
- * rules that keep it binary compatible are in docs/abi.md.
+ * A host opens a backend's shared object, calls its only exported function, winnow_get_api, and from then on talks
+ * through the table of functions that comes back. get_table gives further ones, which winnow_cache.h and
+ * winnow_opencl.h describe. Everything here is C99 with fixed-width types; the rules that keep it binary compatible are
+ * in docs/abi.md.
  *
  * Conventions, true of every function unless it says otherwise:
  *   - It returns a status, WINNOW_OK (0) or one of WINNOW_ERROR_*. When it fails, no output was written and nothing has
@@ -31,7 +32,7 @@ extern "C" {
 /* ---- Version ------------------------------------------------------------------------------------------ */
 
 /* Version 0.4 is the first that is going to be released. Until then it is open: fields and slots may still move. From
- * its release on, structs and the table only grow, and a comment shows where each version of them ended. */
+ * its release on, structs and tables only grow, and a comment shows where each version of them ended. */
 
 #define WINNOW_MAKE_VERSION(major, minor) ((((uint32_t)(major)) << 16) | (uint32_t)(minor))
 #define WINNOW_VERSION_MAJOR(version) ((uint32_t)(version) >> 16)
@@ -43,7 +44,7 @@ extern "C" {
 #define WINNOW_OK 0
 #define WINNOW_ERROR_INVALID_ARGUMENT 1 /* an argument breaks its documented contract */
 #define WINNOW_ERROR_UNSUPPORTED 2      /* a valid request that this backend or device cannot carry out */
-#define WINNOW_ERROR_UNIMPLEMENTED 3    /* a slot of the table that this backend does not offer */
+#define WINNOW_ERROR_UNIMPLEMENTED 3    /* a function or table that this backend does not offer */
 #define WINNOW_ERROR_VERSION 4          /* no version in common */
 #define WINNOW_ERROR_NOT_FOUND 5        /* no such device, driver or file */
 #define WINNOW_ERROR_OUT_OF_MEMORY 6    /* host or device memory is exhausted; the call may be repeated */
@@ -404,7 +405,7 @@ typedef struct winnow_api {
     int32_t (*context_stats)(winnow_context *context, winnow_stats *stats);
 
     /* Buffers. destroy waits until no running work uses the buffer; where that fails, the buffer stays, to be destroyed
-     * again or by context_destroy (so does a cache). read and write wait for all work enqueued
+     * again or by context_destroy. read and write wait for all work enqueued
      * before and return when the bytes are there; (offset, size) has to lie inside the buffer. For imported host
      * memory that the device cannot reach, buffer_write after a change by the host and buffer_read before a look,
      * with data = the imported address itself, bring both sides together; elsewhere they cost nothing. */
@@ -455,7 +456,6 @@ typedef struct winnow_api {
     int32_t (*kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc, winnow_event **event);
     int32_t (*kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc, winnow_event **event);
     int32_t (*hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, winnow_event **event);
-
 } winnow_api;
 
 /* ---- The entry point ---------------------------------------------------------------------------------- */

@@ -207,9 +207,11 @@ typedef struct winnow_cache_api {
     uint32_t version;
 
     /* The cache. create takes no memory for tokens yet; *cache is the caller's, to be destroyed before the context.
-     * estimate tells what create with this description would use when one sequence has `tokens` tokens, without making
-     * anything (max_sequences is not multiplied in); it equals what stats then shows, but for what depends on more than
-     * lengths: resident_slots, evictions, shortfall, eviction passes and steps are 0. message may be NULL. */
+     * destroy waits until no running work uses the cache; where that fails, the cache stays, to be destroyed again or
+     * by context_destroy. estimate tells what create with this description would use when one sequence has `tokens`
+     * tokens, without making anything (max_sequences is not multiplied in); it equals what stats then shows, but for
+     * what depends on more than lengths: resident_slots, evictions, shortfall, eviction passes and steps are 0. message
+     * may be NULL. */
     int32_t (*create)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache **cache);
     int32_t (*destroy)(winnow_cache *cache);
     int32_t (*estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,

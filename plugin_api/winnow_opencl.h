@@ -1,7 +1,8 @@
 /* winnow_opencl.h - a host's own OpenCL objects in Winnow, and Winnow's in a host.
  *
  * OpenCL's headers are not needed: its objects are void * here. Records go into the chain `next` of a description. A
- * backend that does not compute with OpenCL has no table of this name, and refuses the records where they are required.
+ * backend that does not compute with OpenCL has no table of this name. It refuses a record with
+ * WINNOW_EXTENSION_REQUIRED, and passes over one without.
  */
 #ifndef WINNOW_OPENCL_H
 #define WINNOW_OPENCL_H
@@ -46,9 +47,9 @@ typedef struct winnow_opencl_api {
     uint32_t version;
 
     /* Later operations of the context wait for a cl_event of the host's, which is retained until a wait finds it over.
-     * Where it fails their results are undefined: their events, and the next finish, buffer_read or other call that
-     * waits, return WINNOW_ERROR_DEVICE; what destroys a buffer or a cache leaves that to a later call. wait_event
-     * does, where it has failed already. */
+     * If the event fails, the results of those operations are undefined: their events, and the next finish, buffer_read
+     * or other call that waits, return WINNOW_ERROR_DEVICE; what destroys a buffer or a cache leaves that to a later
+     * call. If the event has failed already, wait_event itself returns WINNOW_ERROR_DEVICE. */
     int32_t (*wait_event)(winnow_context *context, void *cl_event);
     /* The cl_event of an event, borrowed until event_destroy. */
     int32_t (*get_event)(winnow_event *event, void **cl_event);

@@ -1,5 +1,5 @@
 // The C table: validates handles, translates exceptions into statuses and messages, and counts. Nothing else crosses
-// the boundary; every function of the table goes through one of the two guards of guard.hpp.
+// the boundary; every function of the tables goes through one of the two guards of guard.hpp.
 #include <cstddef>
 #include <limits>
 
@@ -325,9 +325,10 @@ int32_t event_destroy(winnow_event* event) {
 
 // ---- Tables --------------------------------------------------------------------------------------------------------
 
+// One for each version of a table that is spoken; an older one is the beginning of the next.
 struct FurtherTable {
     const char* name;
-    uint32_t version; // the only one that is spoken
+    uint32_t version;
     const void* table;
     bool is_offered;
 };
@@ -339,15 +340,17 @@ int32_t get_table(const char* name, uint32_t version, const void** table, char* 
     return with_message(message, message_size, [&] {
         const std::string wanted = &checked(name, "get_table: name");
         const void*& out = checked(table, "get_table: table");
+        std::string versions;
         for (const FurtherTable& each : further_tables) {
             if (!each.is_offered || wanted != each.name) continue;
-            if (version != each.version)
-                throw Error(WINNOW_ERROR_VERSION, "get_table: version is " + version_text(version) +
-                                                      ", and this backend has " + wanted + " in version " +
-                                                      version_text(each.version));
+            versions += (versions.empty() ? "" : ", ") + version_text(each.version);
+            if (version != each.version) continue;
             out = each.table;
             return;
         }
+        if (!versions.empty())
+            throw Error(WINNOW_ERROR_VERSION, "get_table: version is " + version_text(version) +
+                                                  ", and this backend has " + wanted + " in version " + versions);
         throw Error(WINNOW_ERROR_UNIMPLEMENTED, "get_table: this backend has no table \"" + wanted + "\"");
     });
 }

@@ -1,4 +1,4 @@
-// The cache functions of the table.
+// The functions of winnow_cache_api.
 #include "api/cache.hpp"
 
 #include <algorithm>

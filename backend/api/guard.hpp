@@ -1,4 +1,4 @@
-// What every function of the table is made of: the guards that turn exceptions into statuses and messages, and the
+// What every function of the tables is made of: the guards that turn exceptions into statuses and messages, and the
 // handles that calls give out.
 #pragma once
 

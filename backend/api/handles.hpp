@@ -1,4 +1,4 @@
-// What the opaque handles of winnow.h point to.
+// What the opaque handles of the headers point to.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Reading and writing the versioned structs of winnow.h: nothing outside struct_size is touched, whichever side is
+// Reading and writing the versioned structs of the headers: nothing outside struct_size is touched, whichever side is
 // newer.
 #pragma once
 
@@ -79,6 +79,8 @@ inline void read_extensions(const winnow_extension* next, const char* name, std:
         if (next->flags & ~uint32_t{WINNOW_EXTENSION_REQUIRED}) {
             invalid(std::string(name) + ".next: unknown extension flags " + std::to_string(next->flags));
         }
+        if (next->reserved != 0)
+            invalid(std::string(name) + ".next: reserved is " + std::to_string(next->reserved) + ", expected 0");
         const auto is_this = [&](const KnownExtension& each) { return each.type == next->type; };
         const auto place = std::find_if(known.begin(), known.end(), is_this);
         if (place != known.end()) {

@@ -1,4 +1,4 @@
-// What the cache functions of the table take, checked: each failure names the argument, what it was and what was
+// What the functions of winnow_cache_api take, checked: each failure names the argument, what it was and what was
 // expected. Which function it was is said by on_cache and its like (cache.cpp).
 #pragma once
 

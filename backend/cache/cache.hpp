@@ -17,7 +17,7 @@ struct CacheState;
 
 // Every function throws Error, and leaves the cache as it was when it does. What can be told from the request alone has
 // been checked: sequences, layers and heads are there, token ids and ranges are of positions of the context, or of
-// cells, and pressure is no more than 1. What they mean: the functions of the same names in winnow.h.
+// cells, and pressure is no more than 1. What they mean: the functions of the same names in winnow_cache.h.
 class Cache {
 public:
     Cache(

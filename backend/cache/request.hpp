@@ -1,5 +1,5 @@
-// What a cache is asked for (its making, a step, rows), as winnow.h describes it, checked; and what can be told of a
-// cache before it is made.
+// What a cache is asked for (its making, a step, rows), as winnow_cache.h describes it, checked; and what can be told
+// of a cache before it is made.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@
  *     winnow_host [--cache | --experts] [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path
  *                                                              DEVICE: "cpu", "gpu", a number, or a part of a name
  *
- * A runtime does the same once per layer and token. Only the loader and two headers are needed, winnow.h and for
- * --cache winnow_cache.h.
+ * A runtime does the same once per layer and token. Only winnow_loader.h is needed, which includes winnow.h and
+ * winnow_cache.h.
  */
 #include <stdio.h>
 #include <stdlib.h>

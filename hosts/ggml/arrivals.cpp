@@ -47,9 +47,9 @@ void Arrivals::forget(const CellRange& range) {
     std::fill(tokens_.begin() + range.begin, tokens_.begin() + range.end, 0);
 }
 
-// Whether this cache has had a state that the other one has. Older llama.cpp leaves no trace in the other cache of a
-// state that it refused there: then the next one that comes to that cache alone has the number, and mostly other
-// tokens.
+// Whether this cache has had a state that the other one has. Older llama.cpp may refuse a state and leave no trace of
+// it in the other cache. The next state that comes to that cache alone then gets the same number, mostly with another
+// count of tokens.
 bool Arrivals::has_had(uint64_t state, const Arrivals& other) const {
     const auto here = states_.find(state), there = other.states_.find(state);
     if (here == states_.end() || there == other.states_.end()) return false;

@@ -46,7 +46,7 @@ private:
     uint64_t newest_ = 0;               // batch that this cache has
     uint64_t newest_state_ = 0;         // that it has together with the others
     std::vector<uint64_t> tokens_;      // of each cell; 0: none, or none that another cache knows
-    std::map<uint64_t, size_t> states_; // how many tokens each of the newest brought; not those that were refused
+    std::map<uint64_t, size_t> states_; // tokens of each of the newest that were not refused
 };
 
 } // namespace winnow::ggml

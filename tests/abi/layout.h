@@ -1,5 +1,5 @@
-/* layout.h - the frozen layout of winnow.h where pointers have 8 bytes. A line here may be added, never changed:
- * hosts that were compiled years ago rely on it. Included by a C and a C++ file, so that both languages agree.
+/* layout.h - the layout of the headers where pointers have 8 bytes. From a release on a line may be added, never
+ * changed: hosts that were compiled years ago rely on it. Included by a C and a C++ file, so that both languages agree.
  *
  * LAYOUT_SIZE(type, bytes) states a size, LAYOUT_AT(type, field, bytes) a place. When a struct grows, the size of its
  * last version stays as the place of the first appended field.

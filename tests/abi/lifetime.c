@@ -29,16 +29,18 @@ static void check_opencl_objects(abi_run *run, const abi_backend *backend) {
     desc = context_desc(NULL);
     desc.next = &objects.extension;
     EXPECT_STATUS(backend->api->context_create(&desc, &context, message, sizeof message), want);
-    EXPECT(strstr(message, backend->opencl ? "winnow_opencl_objects.device" : "extension type 1") != NULL);
+    EXPECT(!run->is_complete ||
+           strstr(message, backend->opencl ? "winnow_opencl_objects.device" : "extension type 1") != NULL);
     objects.device = objects.queue = &desc;
     desc.device = "0"; /* three and a device */
     EXPECT_STATUS(backend->api->context_create(&desc, &context, message, sizeof message), want);
-    EXPECT(strstr(message, backend->opencl ? "device is given together" : "extension type 1") != NULL);
+    EXPECT(!run->is_complete ||
+           strstr(message, backend->opencl ? "device is given together" : "extension type 1") != NULL);
     desc.device = NULL;
     winnow_opencl_objects again = objects; /* twice */
     objects.extension.next = &again.extension;
     EXPECT_STATUS(backend->api->context_create(&desc, &context, message, sizeof message), want);
-    EXPECT(strstr(message, backend->opencl ? "comes twice" : "extension type 1") != NULL);
+    EXPECT(!run->is_complete || strstr(message, backend->opencl ? "comes twice" : "extension type 1") != NULL);
     EXPECT(context == NULL);
 }
 

@@ -1,4 +1,4 @@
-# cmake -D CC=x86_64-w64-mingw32-gcc -D OBJDUMP=... -D SOURCE=<tree> -D WORK=<folder> -P windows.cmake: header and
+# cmake -D CC=x86_64-w64-mingw32-gcc -D OBJDUMP=... -D SOURCE=<tree> -D WORK=<folder> -P windows.cmake: headers and
 # loader compile for Windows, structs have the same layout there, a host links, and a backend exports winnow_get_api.
 file(MAKE_DIRECTORY "${WORK}")
 set(compile ${CC} -std=c99 -Wall -Wextra -pedantic -Werror "-I${SOURCE}/plugin_api")

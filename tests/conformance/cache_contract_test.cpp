@@ -1,6 +1,6 @@
-// What winnow.h says of caches in half a sentence: what an estimate leaves out, what the context bounds in cell mode,
-// how many columns scores_out has after a shift, when a sequence is as new, which token an anchor means; and that an
-// appended token is stored, wherever shifts brought the sinks.
+// What winnow_cache.h says of caches in half a sentence: what an estimate leaves out, what the context bounds in cell
+// mode, how many columns scores_out has after a shift, when a sequence is as new, which token an anchor means; and that
+// an appended token is stored, wherever shifts brought the sinks.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* usage =
     "usage: winnow-conformance --backend PATH [options] [--gtest_...]\n"
     "\n"
-    "Holds a Winnow backend against the reference backend, through winnow.h alone.\n"
+    "Holds a Winnow backend against the reference backend, through the C headers alone.\n"
     "\n"
     "  --backend PATH    the shared object under test, or a short name such as opencl\n"
     "  --reference PATH  what it is held against (default: the reference that lies beside this program)\n"

@@ -68,7 +68,6 @@ public:
     std::string message() const { return session_.message(); }
 
 private:
-    const winnow_api& api() const { return session_.api(); }
     const winnow_cache_api& caches() const { return session_.caches(); }
     Session session_;
     winnow_cache* cache_ = nullptr;

@@ -325,7 +325,6 @@ void buffer(Input& input, Descriptions& drawn) {
     desc.kind = input.byte() % 5;
     desc.size = buffer_size(input);
     if (desc.kind != WINNOW_BUFFER_ALLOCATE || input.chance(16)) desc.host_data = memory.get();
-    drawn.twist(desc.offset);
     winnow_buffer* made = nullptr;
     const int32_t status = api().buffer_create(context(), drawn.sized(desc), &made);
     require((made != nullptr) == (status == WINNOW_OK), "a buffer is there if it was made");
@@ -349,7 +348,7 @@ void make_context(Input& input, Descriptions& drawn) {
     static constexpr const char* devices[] = {nullptr, "", "cpu", "0", "reference", "gpu", "17", "nobody's"};
     winnow_context_desc desc{};
     desc.struct_size = sizeof desc;
-    winnow_opencl_objects objects{}; // of which a backend without OpenCL knows nothing
+    winnow_opencl_objects objects{}; // an unknown record to the backend that is fuzzed, which has no OpenCL
     objects.extension = {sizeof objects, WINNOW_EXTENSION_OPENCL_OBJECTS, 0, 0, drawn.extensions()};
     desc.next = input.chance(24) ? &objects.extension : objects.extension.next;
     desc.device = input.choice(devices);

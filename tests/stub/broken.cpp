@@ -260,6 +260,7 @@ private:
 namespace backend {
 
 const char* const name = "broken";
+const bool is_opencl = false;
 
 std::vector<winnow_device_info> enumerate() { return {reference::device_info()}; }
 

@@ -1,4 +1,4 @@
-/* consumer.c - what a host needs of an installed Winnow: the header, the loader and a backend to find. */
+/* consumer.c - what a host needs of an installed Winnow: the headers, the loader and a backend to find. */
 #include <stdio.h>
 
 #include "winnow_loader.h"

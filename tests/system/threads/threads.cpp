@@ -236,6 +236,7 @@ int main(int argc, char** argv) {
     }
     api = library.api;
     caches = library.caches;
+    if (caches == nullptr) throw std::runtime_error("the backend has no caches");
     const winnow::TemporaryFolder files;
     folder = files.path();
     bool is_right = true;
