@@ -137,6 +137,7 @@ private:
         });
         if (static_cast<int64_t>(found.size()) > args_.count) found.resize(static_cast<size_t>(args_.count));
         std::vector<int64_t> picked;
+        picked.reserve(found.size());
         for (const Candidate& each : found) picked.push_back(each.page);
         std::sort(picked.begin(), picked.end());
         return picked;
