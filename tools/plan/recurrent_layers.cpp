@@ -66,6 +66,7 @@ bool is_hybrid(const std::string& architecture) { return signs.count(architectur
 
 std::vector<std::string_view> hybrids() {
     std::vector<std::string_view> names;
+    names.reserve(signs.size());
     for (const auto& each : signs) names.push_back(each.first);
     return names;
 }
