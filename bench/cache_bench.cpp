@@ -118,13 +118,18 @@ private:
         const winnow_tensor out = out_.tensor(1, sizes_.q_heads(), tokens, sizes_.head_size);
         winnow_tensor kv = kv_.tensor(1, sizes_.kv_heads, tokens, sizes_.head_size);
         kv.offset = static_cast<uint64_t>(count_++ % random_chunks * sizes_.kv_heads * chunk * sizes_.head_size) * 4;
+        winnow_cache_entry entry{};
+        entry.struct_size = sizeof entry;
+        entry.draft_tokens = draft_tokens;
         winnow_cache_step_desc desc{};
         desc.struct_size = sizeof desc;
+        desc.entries = &entry;
+        desc.entry_count = 1;
+        desc.entry_stride = sizeof entry;
         if (appends) desc.k = desc.v = &kv;
         if (attends) {
             desc.q = &q;
             desc.out = &out;
-            desc.draft_tokens = draft_tokens;
         }
         backend_.run(cache_, desc);
     }

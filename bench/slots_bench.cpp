@@ -32,21 +32,23 @@ public:
     Slots& operator=(const Slots&) = delete;
 
     void append(int64_t sequence) {
-        winnow_cache_step_desc desc = step(sequence);
+        const winnow_cache_entry entry = entry_of(sequence);
+        winnow_cache_step_desc desc = step(entry);
         const winnow_tensor kv = kv_.tensor(1, sizes_.kv_heads, chunk, sizes_.head_size);
         desc.k = desc.v = &kv;
         backend_.run(cache_, desc);
     }
     // A chunk of queries, of which so many count for the importance.
     void attend(int64_t counted_queries, bool wants_scores = false) {
-        winnow_cache_step_desc desc = step(0);
+        winnow_cache_entry entry = entry_of(0);
+        winnow_cache_step_desc desc = step(entry);
         const winnow_tensor q = q_.tensor(1, sizes_.q_heads(), chunk, sizes_.head_size);
         const winnow_tensor out = out_.tensor(1, sizes_.q_heads(), chunk, sizes_.head_size);
         const winnow_tensor scores = scores_.tensor(1, sizes_.q_heads(), chunk, sizes_.kv_len + chunk);
         desc.q = &q;
         desc.out = &out;
-        desc.draft_tokens = chunk - counted_queries;
-        if (wants_scores) desc.scores_out = &scores;
+        entry.draft_tokens = chunk - counted_queries;
+        if (wants_scores) entry.scores_out = &scores;
         backend_.run(cache_, desc);
     }
     void copy() { backend_.copy(cache_, 0, 1); }
@@ -59,10 +61,18 @@ public:
     winnow_cache_stats stats() { return backend_.stats(cache_); }
 
 private:
-    static winnow_cache_step_desc step(int64_t sequence) {
+    static winnow_cache_entry entry_of(int64_t sequence) {
+        winnow_cache_entry entry{};
+        entry.struct_size = sizeof entry;
+        entry.sequence = sequence;
+        return entry;
+    }
+    static winnow_cache_step_desc step(const winnow_cache_entry& entry) {
         winnow_cache_step_desc desc{};
         desc.struct_size = sizeof desc;
-        desc.sequence = sequence;
+        desc.entries = &entry;
+        desc.entry_count = 1;
+        desc.entry_stride = sizeof entry;
         return desc;
     }
 

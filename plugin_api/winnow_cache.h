@@ -58,47 +58,66 @@ typedef struct winnow_cache_desc {
 
 #define WINNOW_NETWORK_NUMBERS 32 /* 8 hidden units */
 
-/* Appending to one layer of one sequence, attending, or both in this order of the tokens.
+/* What a step has for one sequence: rows [first, first + tokens) of one batch entry of k, v, q, out and cells. No two
+ * entries of a step have a row in common. */
+typedef struct winnow_cache_entry {
+    uint32_t struct_size;
+    uint32_t reserved; /* 0 */
+    int64_t sequence;  /* none twice in a step */
+    int64_t batch;     /* which batch entry of the tensors */
+    int64_t first;
+    int64_t tokens; /* 0: all from `first` on */
+    /* How many of the last tokens may be taken back (drafts of speculative decoding): their queries leave nothing in
+     * the importance of others, so that truncate leaves no trace of them. */
+    int64_t draft_tokens;
+    /* Cell mode: as in winnow_sdpa_desc, [1, mh, mq, mk], mq = tokens or 1; its columns are cells. It may have any number
+     * of them and hides the cells that it has none for (a single one is for all). It alone says what a query sees. NULL
+     * without cells, and without q. */
+    const winnow_tensor *attn_mask;
+    /* [1, q_num_heads, tokens, columns] F32 or NULL: the logits after ALiBi and window (WINNOW_SCORES_BIASED) in the
+     * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: at least as many
+     * as the position that the next token has after the step, which truncate and shift move (or the cells). */
+    const winnow_tensor *scores_out;
+} winnow_cache_entry;
+
+/* Appending to one layer, attending, or both in this order of the tokens, for any number of sequences at once. What
+ * comes out for a sequence does not depend on the others in the step.
  *
  * Only k and v: the tokens are appended. Only q and out: the last tokens that were appended attend, as many as q has.
  * All four: every token attends once it is appended, in chunks of at most 32, so that a long prompt never needs more
  * memory than the budget; a token of the prompt sees those before it that are not yet evicted.
- * A query token sees what is stored of the tokens up to itself; softcap, ALiBi, window, head sink and scale as in
- * winnow_sdpa_desc. When the call fails, the sequence is as it was before, but for WINNOW_ERROR_DEVICE: it may then be
- * incomplete, and should be removed. A call waits for what was enqueued before where its layer has less memory than it
- * needs (cache_reserve takes it beforehand) and at the first token of a layer under recall or `learned`. With recall a
- * call with more than 8 tokens waits, too, as does one whose cells lie in a buffer, with recall=FOLDER every call does,
- * and for reads of the file; where the disk is full, or a read or write fails, it returns WINNOW_ERROR_IO: the sequence
- * is as it was before, and out and scores_out may have been written in part. */
+ * A query token sees what is stored of its sequence's tokens up to itself; softcap, ALiBi, window, head sink and scale
+ * as in winnow_sdpa_desc. When the call fails, all sequences are as they were before, but for WINNOW_ERROR_DEVICE: those
+ * of the step may then be incomplete, and should be removed. A call waits for what was enqueued before where a layer has
+ * less memory than it needs (cache_reserve takes it beforehand) and at the first token of a layer under recall or
+ * `learned`. With recall a call with more than 8 tokens of a sequence waits, too, as does one whose cells lie in a
+ * buffer, with recall=FOLDER every call does, and for reads of the file; where the disk is full, or a read or write
+ * fails, it returns WINNOW_ERROR_IO: the sequences are as they were before, and out and scores_out may have been written
+ * in part. */
 typedef struct winnow_cache_step_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
     const winnow_extension *next;
     int64_t layer;
-    int64_t sequence;
-    const winnow_tensor *k;            /* [1, kv_num_heads, tokens, head_size] F32, F16 or BF16 */
-    const winnow_tensor *v;            /* [1, kv_num_heads, tokens, v_head_size] F32, F16 or BF16 */
-    const winnow_tensor *q;            /* [1, q_num_heads, tokens, head_size] F32, F16 or BF16 */
-    const winnow_tensor *out;          /* [1, q_num_heads, tokens, v_head_size] F32, F16 or BF16; overlaps no input */
-    const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
+    /* The first entry; NULL, with entry_count and entry_stride 0: all rows are sequence 0's, without a mask, and the
+     * tensors have one batch entry. */
+    const winnow_cache_entry *entries;
+    uint64_t entry_count;              /* 1 to max_sequences */
+    uint64_t entry_stride;             /* bytes from one entry to the next: sizeof(winnow_cache_entry) for an array */
+    const winnow_tensor *k;            /* [batch, kv_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *v;            /* [batch, kv_num_heads, tokens, v_head_size] F32, F16 or BF16 */
+    const winnow_tensor *q;            /* [batch, q_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *out;          /* [batch, q_num_heads, tokens, v_head_size] F32, F16 or BF16; overlaps no input.
+                                        * Rows of no entry stay as they are */
+    const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL, as in cell mode */
     const winnow_tensor *head_sink;    /* [1, 1, 1, q_num_heads] F32, or NULL */
-    /* [1, q_num_heads, tokens, columns] F32 or NULL: the logits after ALiBi and window (WINNOW_SCORES_BIASED) in the
-     * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: at least as many
-     * as the position that the next token has after the step, which truncate and shift move (or the cells). */
-    const winnow_tensor *scores_out;
+    const winnow_tensor *mask_slopes;  /* [1, 1, 1, q_num_heads] F32: factor per head on additive masks, or NULL */
+    /* Cell mode: [batch, 1, 1, tokens] I32 or I64, the cell of each token that is appended, none twice in a sequence; a
+     * token that had the cell before is gone. NULL without cells, and without k. */
+    const winnow_tensor *cells;
     float scale;         /* multiplies q.k; 0 means 1/sqrt(head_size) */
     float softcap;       /* 0: none */
-    int64_t window_left; /* tokens visible up to and including the query's own; 0: no limit */
-    /* How many of the last tokens may be taken back (drafts of speculative decoding): their queries leave nothing in
-     * the importance of others, so that truncate leaves no trace of them. */
-    int64_t draft_tokens;
-    /* Cell mode. cells: [1, 1, 1, tokens] I32 or I64, the cell of each token that is appended, none twice; a token that
-     * had the cell before is gone. attn_mask: as in winnow_sdpa_desc, its columns are cells. It may have any number of
-     * them and hides the cells that it has none for (a single one is for all). It alone says what a query sees, so that
-     * alibi_slopes and window_left are absent. Both NULL without cells. */
-    const winnow_tensor *cells;
-    const winnow_tensor *attn_mask;
-    const winnow_tensor *mask_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL */
+    int64_t window_left; /* tokens visible up to and including the query's own; 0: no limit, as in cell mode */
 } winnow_cache_step_desc;
 
 /* Keys and values of a layer by token: what cache_read and cache_export_rows give, cache_write takes, cache_restore and
@@ -217,7 +236,7 @@ typedef struct winnow_cache_api {
     int32_t (*estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,
                         winnow_cache_stats *stats, char *message, size_t message_size);
 
-    /* Appends, attends or both; enqueued as sdpa is. event may be NULL. */
+    /* Appends, attends or both, for one sequence or several; enqueued as sdpa is. event may be NULL. */
     int32_t (*step)(winnow_cache *cache, const winnow_cache_step_desc *desc, winnow_event **event);
 
     /* Takes the memory for so many tokens of a sequence now, so that a step cannot run out of it later; with

@@ -164,9 +164,9 @@ int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, w
 
 int32_t cache_step(winnow_cache* cache, const winnow_cache_step_desc* desc, winnow_event** event) {
     return on_cache(cache, "cache_step", [&](cache::Cache& inside) {
-        const cache::CacheStep step = to_cache_step(*cache, desc);
+        const std::vector<cache::CacheStep> steps = to_cache_steps(*cache, desc);
         NewEvent made(*cache->context, event);
-        inside.step(step);
+        inside.step(steps);
         if (event == nullptr) return;
         try {
             made.store(cache->context->device->mark());

@@ -109,6 +109,16 @@ inline void expect_apart(std::initializer_list<NamedTensor> outputs, std::initia
     }
 }
 
+inline void expect_count(const char* name, int64_t value, int64_t most, int64_t least = 1) {
+    if (value >= least && value <= most) return;
+    invalid(std::string(name) + " is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " +
+            std::to_string(most));
+}
+
+inline void expect_absent(const void* given, const char* name, const char* why) {
+    if (given != nullptr) invalid(std::string(name) + " is given, expected NULL " + why);
+}
+
 inline Norm to_norm(uint32_t value, const char* name) {
     if (value > WINNOW_NORM_UNIT_SLOPE) {
         invalid(std::string(name) + " is " + std::to_string(value) + ", expected WINNOW_NORM_*, 0 to 3");

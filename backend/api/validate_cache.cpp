@@ -1,4 +1,4 @@
-// From the C descriptions of caches and steps to what the cache takes. What depends on the tokens that a sequence has
+// From the C descriptions of caches and rows to what the cache takes. What depends on the tokens that a sequence has
 // (whether they fit, whether so many can attend) is for the cache to refuse.
 #include "api/validate_cache.hpp"
 
@@ -17,12 +17,6 @@ constexpr int64_t most_axis = 1 << 16;   // layers, heads, sizes, sequences
 constexpr int64_t most_tokens = 1 << 30; // counts of tokens are below this
 constexpr uint64_t most_network_numbers = uint64_t{1} << 32;
 constexpr std::string_view default_config = "winnow";
-
-void expect_count(const char* name, int64_t value, int64_t most, int64_t least = 1) {
-    if (value >= least && value <= most) return;
-    invalid(std::string(name) + " is " + std::to_string(value) + ", expected " + std::to_string(least) + " to " +
-            std::to_string(most));
-}
 
 // How many token ids a sequence has: positions of the context, or cells.
 int64_t most_token_ids(const cache::CacheRequest& request) {
@@ -64,79 +58,6 @@ std::shared_ptr<std::vector<uint16_t>> to_codebooks(const void* bytes, uint64_t 
     if (bytes == nullptr) return nullptr;
     return std::make_shared<std::vector<uint16_t>>(
         cache::read_codebooks({static_cast<const std::byte*>(bytes), size}, shape));
-}
-
-// A side of a step is there as a whole or not at all.
-void expect_both(const winnow_tensor* a, const winnow_tensor* b, const char* a_name, const char* b_name) {
-    if ((a != nullptr) == (b != nullptr)) return;
-    invalid(std::string(a != nullptr ? b_name : a_name) + " is NULL, but " + (a != nullptr ? a_name : b_name) +
-            " is given, expected both or neither");
-}
-
-void expect_absent(const void* given, const char* name, const char* why) {
-    if (given != nullptr) invalid(std::string(name) + " is given, expected NULL " + why);
-}
-
-// The two sides, and what belongs to only one of them.
-void check_sides(const winnow_cache_step_desc& given) {
-    expect_both(given.k, given.v, "k", "v");
-    expect_both(given.q, given.out, "q", "out");
-    if (given.k == nullptr && given.q == nullptr) {
-        invalid("neither k and v nor q and out are given, expected one of the pairs or both");
-    }
-    if (given.q != nullptr) return;
-    constexpr const char* why = "without q";
-    expect_absent(given.alibi_slopes, "alibi_slopes", why);
-    expect_absent(given.head_sink, "head_sink", why);
-    expect_absent(given.scores_out, "scores_out", why);
-    expect_absent(given.attn_mask, "attn_mask", why);
-    expect_absent(given.mask_slopes, "mask_slopes", why);
-}
-
-void check_cell_mode(const winnow_cache_step_desc& given, int64_t cells) {
-    if (cells == 0) {
-        constexpr const char* why = "in a cache without cells";
-        expect_absent(given.cells, "cells", why);
-        expect_absent(given.attn_mask, "attn_mask", why);
-        expect_absent(given.mask_slopes, "mask_slopes", why);
-        return;
-    }
-    if (given.k != nullptr && given.cells == nullptr) {
-        invalid("cells is NULL, expected the cell of each token, in a cache with cells");
-    }
-    if (given.k == nullptr) expect_absent(given.cells, "cells", "without k");
-    if (given.q != nullptr && given.attn_mask == nullptr) {
-        invalid("attn_mask is NULL, expected a mask by cells, in a cache with cells");
-    }
-    expect_absent(given.alibi_slopes, "alibi_slopes", "in a cache with cells");
-    if (given.window_left != 0) {
-        invalid("window_left is " + std::to_string(given.window_left) +
-                ", expected 0 in a cache with cells, where the mask alone says what a query sees");
-    }
-}
-
-void check_shapes(const cache::CacheStep& step, const cache::CacheRequest& of, int64_t tokens) {
-    const cache::Shape& shape = of.shape;
-    if (step.k) {
-        expect_shape(step.k, "k", {1, shape.kv_heads, tokens, shape.head_size});
-        expect_shape(step.v, "v", {1, shape.kv_heads, tokens, shape.v_head_size});
-    }
-    if (step.cells) expect_shape(step.cells, "cells", {1, 1, 1, tokens});
-    if (!step.q) return;
-    expect_shape(step.q, "q", {1, of.q_heads, tokens, shape.head_size});
-    expect_shape(step.out, "out", {1, of.q_heads, tokens, shape.v_head_size});
-    const std::array<int64_t, 4> per_head = {1, 1, 1, of.q_heads};
-    if (step.alibi_slopes) expect_shape(step.alibi_slopes, "alibi_slopes", per_head);
-    if (step.head_sink) expect_shape(step.head_sink, "head_sink", per_head);
-    if (step.mask_slopes) expect_shape(step.mask_slopes, "mask_slopes", per_head);
-    if (step.mask) expect_mask(step.mask, "attn_mask", step.q, 1, "the cells"); // those it has no column for are hidden
-    expect_mask_slopes(step.mask_slopes, "mask_slopes", step.mask);
-    if (!step.scores_out) return;
-    expect_shape(step.scores_out, "scores_out", {1, of.q_heads, tokens, -1});
-    if (step.scores_out.shape[3] < of.cells) {
-        invalid("scores_out.shape[3] is " + std::to_string(step.scores_out.shape[3]) +
-                ", expected at least the cells, " + std::to_string(of.cells));
-    }
 }
 
 // Layer, sequence and tensors; the shapes are still to be compared.
@@ -246,48 +167,6 @@ cache::CacheRequest to_cache_request(const winnow_cache_desc* desc) {
     request.network = to_network(given.network, given.network_count);
     request.codebooks = to_codebooks(given.codebooks, given.codebooks_size, request.shape);
     return request;
-}
-
-cache::CacheStep to_cache_step(const winnow_cache& cache, const winnow_cache_step_desc* desc) {
-    const winnow_cache_step_desc given = read_desc(desc, "desc");
-    const cache::CacheRequest& of = cache.request;
-    expect_layer(cache, given.layer);
-    expect_sequence(cache, "sequence", given.sequence);
-    check_sides(given);
-    check_cell_mode(given, of.cells);
-    const auto tensor = [&](const winnow_tensor* from, const char* name, std::initializer_list<Type> types,
-                            Access access = Access::input) {
-        return to_tensor(*cache.context, from, {name, types, access}, Memory::required);
-    };
-    cache::CacheStep step;
-    step.layer = given.layer;
-    step.sequence = given.sequence;
-    step.k = tensor(given.k, "k", dense_types);
-    step.v = tensor(given.v, "v", dense_types);
-    step.q = tensor(given.q, "q", dense_types);
-    step.out = tensor(given.out, "out", dense_types, Access::output);
-    step.alibi_slopes = tensor(given.alibi_slopes, "alibi_slopes", float_type);
-    step.head_sink = tensor(given.head_sink, "head_sink", float_type);
-    step.scores_out = tensor(given.scores_out, "scores_out", float_type, Access::output);
-    step.cells = tensor(given.cells, "cells", index_types);
-    step.mask = tensor(given.attn_mask, "attn_mask", mask_types);
-    step.mask_slopes = tensor(given.mask_slopes, "mask_slopes", float_type);
-    step.scale = to_scale(given.scale, of.shape.head_size, "scale");
-    step.softcap = to_softcap(given.softcap, "softcap");
-    step.window_left = to_window(given.window_left, "window_left");
-    const int64_t tokens = (step.k ? step.k : step.q).shape[2];
-    check_shapes(step, of, tokens);
-    expect_count("draft_tokens", given.draft_tokens, tokens, 0);
-    step.draft_tokens = given.draft_tokens;
-    expect_apart({{step.out, "out"}, {step.scores_out, "scores_out"}}, {{step.q, "q"},
-                                                                        {step.k, "k"},
-                                                                        {step.v, "v"},
-                                                                        {step.alibi_slopes, "alibi_slopes"},
-                                                                        {step.head_sink, "head_sink"},
-                                                                        {step.cells, "cells"},
-                                                                        {step.mask, "attn_mask"},
-                                                                        {step.mask_slopes, "mask_slopes"}});
-    return step;
 }
 
 cache::CacheRows to_cache_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc, Access access) {

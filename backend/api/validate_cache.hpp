@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "api/handles.hpp"
 #include "api/tensor.hpp"
@@ -10,7 +11,7 @@
 namespace winnow::api {
 
 cache::CacheRequest to_cache_request(const winnow_cache_desc* desc);
-cache::CacheStep to_cache_step(const winnow_cache& cache, const winnow_cache_step_desc* desc);
+std::vector<cache::CacheStep> to_cache_steps(const winnow_cache& cache, const winnow_cache_step_desc* desc);
 // Rows that are read (output) or written (input), and rows that are appended.
 cache::CacheRows to_cache_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc, Access access);
 cache::CacheRows to_restored_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc);

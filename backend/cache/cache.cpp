@@ -27,8 +27,8 @@ Cache::Cache(Device& device, const CacheRequest& request, const Log& log)
 
 Cache::~Cache() = default;
 
-void Cache::step(const CacheStep& args) {
-    changing(state_->device, [&] { cache::run_step(*state_, args); });
+void Cache::step(std::span<const CacheStep> steps) {
+    changing(state_->device, [&] { cache::run_step(*state_, steps); });
 }
 
 void Cache::reserve(int64_t sequence, int64_t tokens) {

@@ -26,7 +26,7 @@ public:
     Cache(const Cache&) = delete;
     Cache& operator=(const Cache&) = delete;
 
-    void step(const CacheStep& args);
+    void step(std::span<const CacheStep> steps); // of one layer, each of another sequence
 
     void reserve(int64_t sequence, int64_t tokens);
     void truncate(int64_t sequence, int64_t length);

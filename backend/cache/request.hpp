@@ -26,7 +26,7 @@ struct CacheRequest {
     bool is_described = false; // nothing is made of it, so that networks and codebooks may lack
 };
 
-// winnow_cache_step_desc, checked: see there. Absent tensors have no type.
+// What winnow_cache_step_desc has for one sequence, checked: see there. Absent tensors have no type.
 struct CacheStep {
     int64_t layer = 0, sequence = 0;
     Tensor k, v, q, out;

@@ -40,12 +40,18 @@ std::span<const int32_t> ids_of(const winnow_tensor& cells) {
     return {static_cast<const int32_t*>(cells.data), static_cast<size_t>(cells.shape[3])};
 }
 
-winnow_cache_step_desc step_of(size_t layer, int64_t stream) {
+winnow_cache_step_desc step_of(size_t layer) {
     winnow_cache_step_desc step{};
     step.struct_size = sizeof step;
     step.layer = static_cast<int64_t>(layer);
-    step.sequence = stream;
     return step;
+}
+
+winnow_cache_entry entry_of(int64_t stream) {
+    winnow_cache_entry entry{};
+    entry.struct_size = sizeof entry;
+    entry.sequence = stream;
+    return entry;
 }
 
 } // namespace
@@ -54,9 +60,12 @@ LayerSteps::LayerSteps(CacheHandle& cache, Streams& streams, Arrivals& arrivals,
     : cache_(cache), shape_(cache.shape()), streams_(streams), arrivals_(arrivals), figures_(figures),
       layers_(shape_.layers().size()) {}
 
-void LayerSteps::run(const winnow_cache_step_desc& step) {
+void LayerSteps::run(winnow_cache_step_desc step, const winnow_cache_entry& entry) {
+    step.entries = &entry;
+    step.entry_count = 1;
+    step.entry_stride = sizeof entry;
     if (AttentionProfile* profile = figures_.profile(); profile && step.cells)
-        profile->append(step.layer, step.sequence, ids_of(*step.cells));
+        profile->append(step.layer, entry.sequence, ids_of(*step.cells));
     cache_.expect(cache_.caches().step(cache_.get(), &step, nullptr));
 }
 
@@ -149,7 +158,8 @@ void LayerSteps::take_mask(const ggml_tensor* mask, const Slice& slice, const Ro
 }
 
 void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice) {
-    winnow_cache_step_desc step = step_of(slice.layer, slice.stream);
+    winnow_cache_step_desc step = step_of(slice.layer);
+    winnow_cache_entry entry = entry_of(slice.stream);
     step.scale = sdpa.scale;
     step.softcap = sdpa.softcap;
     step.head_sink = sdpa.head_sink;
@@ -168,49 +178,51 @@ void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& s
         step.cells = &rows.cells;
     }
     const winnow_tensor mask = slice_of(*sdpa.attn_mask, slice.index);
-    step.attn_mask = &mask;
+    entry.attn_mask = &mask;
     if (step.k && streams_.sees_ahead(slice.stream)) { // all of them have to be there before the first attends
-        winnow_cache_step_desc append = step_of(slice.layer, slice.stream);
+        winnow_cache_step_desc append = step_of(slice.layer);
         append.k = step.k;
         append.v = step.v;
         append.cells = step.cells;
-        run(append);
+        run(append, entry_of(slice.stream));
         step.k = step.v = step.cells = nullptr;
     }
     if (step.k)
-        run_as_decoded(step, slice);
+        run_as_decoded(step, entry, slice);
     else // they are there already
-        run_attention(step);
+        run_attention(step, entry);
 }
 
-void LayerSteps::run_as_decoded(const winnow_cache_step_desc& step, const Slice& slice) {
+void LayerSteps::run_as_decoded(const winnow_cache_step_desc& step, const winnow_cache_entry& entry,
+                                const Slice& slice) {
     const int64_t at_once = std::min(streams_.taken_at_once(slice.stream), slice.tokens);
     for (int64_t first = 0, count = at_once; first < slice.tokens; first += count, count = 1) {
         if (count == 0) continue; // of a batch that is all decoded
         const winnow_tensor q = tokens_of(*step.q, first, count), out = tokens_of(*step.out, first, count);
-        const winnow_tensor mask = tokens_of(*step.attn_mask, first, count);
+        const winnow_tensor mask = tokens_of(*entry.attn_mask, first, count);
         const winnow_tensor k = tokens_of(*step.k, first, count), v = tokens_of(*step.v, first, count);
         const winnow_tensor cells = elements_of(*step.cells, first, count);
         winnow_cache_step_desc part = step;
         part.q = &q;
         part.out = &out;
-        part.attn_mask = &mask;
         part.k = &k;
         part.v = &v;
         part.cells = &cells;
-        run_attention(part);
+        winnow_cache_entry its = entry;
+        its.attn_mask = &mask;
+        run_attention(part, its);
     }
     if (at_once < slice.tokens) figures_.note_decoded(step.layer, slice.tokens - at_once);
 }
 
-void LayerSteps::run_attention(winnow_cache_step_desc step) {
+void LayerSteps::run_attention(const winnow_cache_step_desc& step, winnow_cache_entry entry) {
     AttentionProfile* profile = figures_.profile();
-    if (profile) step.scores_out = profile->scores(step.q->shape[2]);
+    if (profile) entry.scores_out = profile->scores(step.q->shape[2]);
     figures_.record_rows(step);
-    run(step);
+    run(step, entry);
     if (!profile) return;
     cache_.expect(cache_.context().finish());
-    profile->add(step.layer, step.sequence);
+    profile->add(step.layer, entry.sequence);
 }
 
 void LayerSteps::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters) {
@@ -254,11 +266,11 @@ void LayerSteps::append_all(size_t layer, Counters& counters) {
     for (int64_t first = 0, end = 0; first < keys.tokens(); first = end) {
         while (end < keys.tokens() && keys.stream_of(end) == keys.stream_of(first)) ++end;
         const Rows rows = rows_of(layer, first, end - first);
-        winnow_cache_step_desc step = step_of(layer, keys.stream_of(first));
+        winnow_cache_step_desc step = step_of(layer);
         step.k = &rows.k;
         step.v = &rows.v;
         step.cells = &rows.cells;
-        run(step);
+        run(step, entry_of(keys.stream_of(first)));
     }
     end_rows(layer, counters);
 }

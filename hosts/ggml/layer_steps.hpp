@@ -57,9 +57,9 @@ private:
     void attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice);
     void take_mask(const ggml_tensor* mask, const Slice& slice, const Rows& rows, bool begins);
     // Runs a step, all at once or as tokens are decoded; what it reads has to stay.
-    void run_as_decoded(const winnow_cache_step_desc& step, const Slice& slice);
-    void run_attention(winnow_cache_step_desc step);
-    void run(const winnow_cache_step_desc& step);
+    void run_as_decoded(const winnow_cache_step_desc& step, const winnow_cache_entry& entry, const Slice& slice);
+    void run_attention(const winnow_cache_step_desc& step, winnow_cache_entry entry);
+    void run(winnow_cache_step_desc step, const winnow_cache_entry& entry);
     void end_rows(size_t layer, Counters& counters);
 
     CacheHandle& cache_;

@@ -14,7 +14,8 @@ from winnowkv import cache as winnowkv_cache
 
 STRUCTS = {"winnow_host_info": winnowkv_cache.HostInfo, "winnow_device_info": winnowkv_cache.DeviceInfo,
            "winnow_context_desc": winnowkv_cache.ContextDesc, "winnow_tensor": winnowkv_cache.Tensor,
-           "winnow_cache_desc": winnowkv_cache.CacheDesc, "winnow_cache_step_desc": winnowkv_cache.CacheStepDesc,
+           "winnow_cache_desc": winnowkv_cache.CacheDesc, "winnow_cache_entry": winnowkv_cache.CacheEntry,
+           "winnow_cache_step_desc": winnowkv_cache.CacheStepDesc,
            "winnow_api": winnowkv_cache.Api, "winnow_cache_api": winnowkv_cache.CacheApi}
 
 

@@ -48,6 +48,7 @@ struct StepCall {
     Numbers k, v, q, out, scores, alibi, sink, mask, slopes;
     std::vector<int32_t> cell_numbers;
     winnow_tensor cell_view;
+    std::vector<winnow_cache_entry> entries;
     winnow_cache_step_desc desc{};
 
     StepCall(int64_t tokens, bool by_cells, int64_t first_cell = 0)
@@ -62,28 +63,52 @@ struct StepCall {
             cell_numbers[static_cast<size_t>(token)] = static_cast<int32_t>(first_cell + token);
         cell_view.type = WINNOW_TYPE_I32;
         cell_view.data = cell_numbers.data();
+        entries.push_back(entry_of(0, 0, tokens));
         desc.struct_size = sizeof desc;
         desc.k = &k.view;
         desc.v = &v.view;
         desc.q = &q.view;
         desc.out = &out.view;
         desc.head_sink = &sink.view;
-        desc.scores_out = &scores.view;
+        entry().scores_out = &scores.view;
         if (by_cells) {
             desc.cells = &cell_view;
-            desc.attn_mask = &mask.view;
+            entry().attn_mask = &mask.view;
             desc.mask_slopes = &slopes.view;
         } else {
             desc.alibi_slopes = &alibi.view;
         }
+        give_entries();
     }
     StepCall(const StepCall&) = delete;
     StepCall& operator=(const StepCall&) = delete;
 
+    static winnow_cache_entry entry_of(int64_t sequence, int64_t first, int64_t tokens) {
+        winnow_cache_entry entry{};
+        entry.struct_size = sizeof entry;
+        entry.sequence = sequence;
+        entry.first = first;
+        entry.tokens = tokens;
+        return entry;
+    }
+    winnow_cache_entry& entry() { return entries.front(); }
+    void give_entries() {
+        desc.entries = entries.data();
+        desc.entry_count = entries.size();
+        desc.entry_stride = sizeof entries.front();
+    }
+    // The rows from `first` on are another sequence's, without scores.
+    winnow_cache_entry& split(int64_t first) {
+        entry().scores_out = nullptr;
+        entries.push_back(entry_of(1, first, entry().tokens - first));
+        entry().tokens = first;
+        give_entries();
+        return entries.back();
+    }
     void without_k() { desc.k = desc.v = desc.cells = nullptr; }
     void without_q() {
-        desc.q = desc.out = desc.alibi_slopes = desc.head_sink = desc.scores_out = nullptr;
-        desc.attn_mask = desc.mask_slopes = nullptr;
+        desc.q = desc.out = desc.alibi_slopes = desc.head_sink = desc.mask_slopes = nullptr;
+        for (winnow_cache_entry& each : entries) each.scores_out = each.attn_mask = nullptr;
     }
     bool is_untouched() const {
         const auto all = [](const std::vector<float>& values) {
@@ -150,7 +175,7 @@ private:
     void append(int64_t layer, int64_t sequence, int64_t tokens, int64_t first_cell) {
         StepCall call(tokens, by_cells_, first_cell);
         call.desc.layer = layer;
-        call.desc.sequence = sequence;
+        call.entry().sequence = sequence;
         run(call);
     }
     void run(StepCall& call) {
@@ -198,8 +223,30 @@ void add_steps(std::vector<CacheFault>& all) {
     const std::vector<CacheFault> faults = {
         step("layer_minus_1", "layer", [](StepCall& c) { c.desc.layer = -1; }),
         step("layer_too_large", "layer", [](StepCall& c) { c.desc.layer = layers; }),
-        step("sequence_minus_1", "sequence", [](StepCall& c) { c.desc.sequence = -1; }),
-        step("sequence_too_large", "sequence", [](StepCall& c) { c.desc.sequence = sequences; }),
+        step("sequence_minus_1", "sequence", [](StepCall& c) { c.entry().sequence = -1; }),
+        step("sequence_too_large", "sequence", [](StepCall& c) { c.entry().sequence = sequences; }),
+        step("entries_missing", "entry_count", [](StepCall& c) { c.desc.entries = nullptr; }),
+        step("no_entry", "entry_count", [](StepCall& c) { c.desc.entry_count = 0; }),
+        step("more_entries_than_sequences", "entry_count", [](StepCall& c) { c.desc.entry_count = sequences + 1; }),
+        step("entry_stride_0", "entry_stride", [](StepCall& c) { c.desc.entry_stride = 0; }),
+        step("entry_stride_odd", "entry_stride", [](StepCall& c) { c.desc.entry_stride = sizeof c.entry() + 4; }),
+        step("entry_longer_than_the_stride", "entry_stride",
+             [](StepCall& c) { c.split(1), c.desc.entry_stride = sizeof c.entry() - 8; }),
+        step("entry_of_size_0", "struct_size", [](StepCall& c) { c.entry().struct_size = 0; }),
+        step("entry_reserved", "reserved", [](StepCall& c) { c.entry().reserved = 1; }),
+        step("batch_minus_1", "batch", [](StepCall& c) { c.entry().batch = -1; }),
+        step("batch_too_large", "batch", [](StepCall& c) { c.entry().batch = 1; }),
+        step("first_minus_1", "first", [](StepCall& c) { c.entry().first = -1; }),
+        step("first_behind_the_rows", "first", [](StepCall& c) { c.entry().first = 3; }),
+        step("tokens_minus_1", "tokens", [](StepCall& c) { c.entry().tokens = -1; }),
+        step("tokens_behind_the_rows", "tokens", [](StepCall& c) { c.entry().first = 1; }),
+        step("a_sequence_twice", "sequence", [](StepCall& c) { c.split(1).sequence = 0; }),
+        step("rows_of_two_sequences", "row", [](StepCall& c) { c.split(1), c.entry().tokens = 2; }),
+        step("second_sequence_too_large", "sequence", [](StepCall& c) { c.split(1).sequence = sequences; }),
+        step("second_scores_of_fewer_tokens", "scores_out",
+             [](StepCall& c) { c.split(1).scores_out = &c.scores.view; }),
+        step("second_draft_tokens", "draft_tokens", [](StepCall& c) { c.split(1).draft_tokens = 3; }),
+        step_of(98, "second_longer_than_the_context", "k", [](StepCall& c) { c.split(3); }),
         step("k_missing", "k", [](StepCall& c) { c.desc.k = nullptr; }),
         step("v_missing", "v", [](StepCall& c) { c.desc.v = nullptr; }),
         step("q_missing", "q", [](StepCall& c) { c.desc.q = nullptr; }),
@@ -209,7 +256,7 @@ void add_steps(std::vector<CacheFault>& all) {
         step("out_without_memory", "out", [](StepCall& c) { c.out.view.data = nullptr; }),
         step("k_of_another_head_size", "k", [](StepCall& c) { c.k.view.shape[3] = 16; }),
         step("k_of_more_heads", "k", [](StepCall& c) { c.k.view.shape[1] = 3; }),
-        step("k_of_two_batches", "k", [](StepCall& c) { c.k.view.shape[0] = 2; }),
+        step("k_of_two_batches", "v", [](StepCall& c) { c.k.view.shape[0] = 2; }),
         step("v_of_fewer_tokens", "v", [](StepCall& c) { c.v.view.shape[2] = 2; }),
         step("q_of_kv_heads", "q", [](StepCall& c) { c.q.view.shape[1] = kv_heads; }),
         step("q_of_fewer_tokens", "q", [](StepCall& c) { c.q.view.shape[2] = 2; }),
@@ -228,19 +275,20 @@ void add_steps(std::vector<CacheFault>& all) {
         step("sink_of_fewer_heads", "head_sink", [](StepCall& c) { c.sink.view.shape[3] = 2; }),
         step("alibi_without_q", "alibi_slopes",
              [](StepCall& c) { c.without_q(), c.desc.alibi_slopes = &c.alibi.view; }),
-        step("scores_without_q", "scores_out", [](StepCall& c) { c.without_q(), c.desc.scores_out = &c.scores.view; }),
+        step("scores_without_q", "scores_out",
+             [](StepCall& c) { c.without_q(), c.entry().scores_out = &c.scores.view; }),
         step("scale_nan", "scale", [](StepCall& c) { c.desc.scale = nan; }),
         step("softcap_infinite", "softcap", [](StepCall& c) { c.desc.softcap = infinity; }),
         step("softcap_below_0", "softcap", [](StepCall& c) { c.desc.softcap = -1; }),
         step("window_below_0", "window_left", [](StepCall& c) { c.desc.window_left = -1; }),
-        step("draft_tokens_minus_1", "draft_tokens", [](StepCall& c) { c.desc.draft_tokens = -1; }),
-        step("draft_tokens_more_than_tokens", "draft_tokens", [](StepCall& c) { c.desc.draft_tokens = 4; }),
+        step("draft_tokens_minus_1", "draft_tokens", [](StepCall& c) { c.entry().draft_tokens = -1; }),
+        step("draft_tokens_more_than_tokens", "draft_tokens", [](StepCall& c) { c.entry().draft_tokens = 4; }),
         step("cells_without_cells", "cells", [](StepCall& c) { c.desc.cells = &c.cell_view; }),
-        step("mask_without_cells", "attn_mask", [](StepCall& c) { c.desc.attn_mask = &c.mask.view; }),
+        step("mask_without_cells", "attn_mask", [](StepCall& c) { c.entry().attn_mask = &c.mask.view; }),
         step("slopes_without_cells", "mask_slopes", [](StepCall& c) { c.desc.mask_slopes = &c.slopes.view; }),
         step_of(17, "longer_than_the_context", "k", [](StepCall&) {}),
         step_of(17, "append_longer_than_the_context", "k", [](StepCall& c) { c.without_q(); }),
-        step_of(11, "more_queries_than_tokens", "q", [](StepCall& c) { c.without_k(), c.desc.sequence = 1; }),
+        step_of(11, "more_queries_than_tokens", "q", [](StepCall& c) { c.without_k(), c.entry().sequence = 1; }),
         cell_step("cells_missing", "cells", [](StepCall& c) { c.desc.cells = nullptr; }),
         cell_step("cells_of_floats", "cells", [](StepCall& c) { c.cell_view.type = WINNOW_TYPE_F32; }),
         cell_step("too_few_cells", "cells", [](StepCall& c) { c.cell_view.shape[3] = 2; }),
@@ -248,7 +296,7 @@ void add_steps(std::vector<CacheFault>& all) {
         cell_step("a_cell_too_large", "cells", [](StepCall& c) { c.cell_numbers[2] = cells; }),
         cell_step("a_cell_twice", "cells", [](StepCall& c) { c.cell_numbers[2] = c.cell_numbers[0]; }),
         cell_step("cells_without_k", "cells", [](StepCall& c) { c.without_k(), c.desc.cells = &c.cell_view; }),
-        cell_step("mask_missing", "attn_mask", [](StepCall& c) { c.desc.attn_mask = c.desc.mask_slopes = nullptr; }),
+        cell_step("mask_missing", "attn_mask", [](StepCall& c) { c.entry().attn_mask = c.desc.mask_slopes = nullptr; }),
         cell_step("mask_without_columns", "attn_mask", [](StepCall& c) { c.mask.view.shape[3] = 0; }),
         cell_step("mask_of_too_few_queries", "attn_mask", [](StepCall& c) { c.mask.view.shape[2] = 2; }),
         cell_step("mask_of_integers", "attn_mask", [](StepCall& c) { c.mask.view.type = WINNOW_TYPE_I32; }),

@@ -139,23 +139,28 @@ int32_t CacheHost::run(Step& step) {
     for (TestTensor* each : {&step.k, &step.v, &step.q, &step.out, &step.scores, &step.alibi, &step.head_sink,
                              &step.cells, &step.mask, &step.mask_slopes})
         if (*each) each->bind(session_);
+    winnow_cache_entry entry{};
+    entry.struct_size = sizeof entry;
+    entry.sequence = step.sequence;
+    entry.draft_tokens = step.options.draft_tokens;
+    entry.attn_mask = step.mask.view();
+    entry.scores_out = step.scores.view();
     winnow_cache_step_desc desc{};
     desc.struct_size = sizeof desc;
     desc.layer = step.layer;
-    desc.sequence = step.sequence;
+    desc.entries = &entry;
+    desc.entry_count = 1;
+    desc.entry_stride = sizeof entry;
     desc.k = step.k.view();
     desc.v = step.v.view();
     desc.q = step.q.view();
     desc.out = step.out.view();
     desc.alibi_slopes = step.alibi.view();
     desc.head_sink = step.head_sink.view();
-    desc.scores_out = step.scores.view();
     desc.scale = step.options.scale;
     desc.softcap = step.options.softcap;
     desc.window_left = step.options.window_left;
-    desc.draft_tokens = step.options.draft_tokens;
     desc.cells = step.cells.view();
-    desc.attn_mask = step.mask.view();
     desc.mask_slopes = step.mask_slopes.view();
     const int32_t status = caches().step(cache_, &desc, nullptr);
     if (status != WINNOW_OK) return status;

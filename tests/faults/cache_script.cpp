@@ -1,6 +1,7 @@
 // The cache's life of script.hpp.
 #include "script.hpp"
 
+#include <array>
 #include <filesystem>
 #include <numeric>
 #include <sstream>
@@ -129,7 +130,7 @@ Action CacheScript::changing(std::string name, std::function<int32_t()> run) {
 int32_t CacheScript::step(const StepArgs& args) {
     HostTensor k(WINNOW_TYPE_F32, kv_heads, args.tokens, size), v(WINNOW_TYPE_F32, kv_heads, args.tokens, size);
     HostTensor q(WINNOW_TYPE_F32, q_heads, args.tokens, size), out(WINNOW_TYPE_F32, q_heads, args.tokens, size);
-    HostTensor scores(WINNOW_TYPE_F32, q_heads, args.tokens, context_tokens);
+    HostTensor scores(WINNOW_TYPE_F32, q_heads, args.tokens - args.others, context_tokens);
     k.fill(3 * args.seed);
     v.fill(3 * args.seed + 1);
     q.fill(3 * args.seed + 2);
@@ -141,7 +142,14 @@ int32_t CacheScript::step(const StepArgs& args) {
     desc.v = v.get();
     desc.q = q.get();
     desc.out = out.get();
-    if (args.scores) desc.scores_out = scores.get();
+    std::array<winnow_cache_entry, 2> entries{};
+    for (winnow_cache_entry& each : entries) each.struct_size = sizeof each;
+    entries[0].tokens = entries[1].first = args.tokens - args.others;
+    entries[1].sequence = 1;
+    if (args.scores) entries[0].scores_out = scores.get();
+    desc.entries = entries.data();
+    desc.entry_count = args.others > 0 ? 2 : 1;
+    desc.entry_stride = sizeof entries[0];
     winnow_event* event = nullptr;
     int32_t status = caches().step(cache_, &desc, args.waits_at_once ? &event : nullptr);
     if (status != WINNOW_OK) return status; // nothing of it runs any more
@@ -152,10 +160,10 @@ int32_t CacheScript::step(const StepArgs& args) {
 }
 
 void CacheScript::add_step(const StepArgs& args) {
-    Action action =
-        changing("cache_step of " + std::to_string(args.tokens) + " tokens, layer " + std::to_string(args.layer) +
-                     (args.scores ? ", with scores" : "") + (args.waits_at_once ? "" : ", then finish"),
-                 [this, args] { return step(args); });
+    Action action = changing("cache_step of " + std::to_string(args.tokens) + " tokens, layer " +
+                                 std::to_string(args.layer) + (args.others > 0 ? " of two sequences" : "") +
+                                 (args.scores ? ", with scores" : "") + (args.waits_at_once ? "" : ", then finish"),
+                             [this, args] { return step(args); });
     action.result = [this] { return portrait() + " " + digest(out_) + " " + digest(scores_); };
     add(std::move(action));
 }
@@ -220,6 +228,10 @@ void CacheScript::add_edits() {
     add(changing("cache_shift", [this] { return caches().shift(cache_, 0, 30, -1, 7); }));
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 40});
     add(changing("cache_copy", [this] { return caches().copy(cache_, 0, 1); }));
+    for (int64_t layer = 0; layer < layers; ++layer)
+        add_step({.layer = layer, .tokens = 2, .seed = 37, .scores = layer == 0, .others = 1});
+    add_step({.layer = 0, .tokens = 9, .seed = 38, .others = 5});
+    add_step({.layer = 1, .tokens = 9, .seed = 39, .others = 5});
     add(changing("cache_remove of a range", [this] { return caches().remove(cache_, 1, 10, 25); }));
     add(changing("cache_set_config", [this] { return caches().set_config(cache_, smaller_config); }));
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 12, .seed = 41});

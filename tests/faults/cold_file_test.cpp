@@ -48,6 +48,12 @@ std::vector<Call> calls(const TemporaryFolder& folder) {
     steps(60, 1);
     steps(1, 9);
     edit("copy", [](RecallCache& c) { return c.caches().copy(c.get(), 0, 1); });
+    for (const int64_t others : {1, 3, 20})
+        for (int64_t layer = 0; layer < layers; ++layer, seed += 10)
+            all.push_back(
+                {"step of two sequences, layer " + std::to_string(layer), [=](RecallCache& cache, std::string& output) {
+                     return cache.step(layer, 2 * others, seed, output, others);
+                 }});
     for (int64_t layer = 0; layer < layers; ++layer)
         edit("write", [layer](RecallCache& c) { return c.exchange(layer, "write"); });
     steps(1, 2);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <system_error>
@@ -37,8 +38,8 @@ public:
         EXPECT_EQ(caches().create(session_.context(), &desc, &cache_), WINNOW_OK) << message();
     }
 
-    // What is left of the output of a step where it succeeds.
-    int32_t step(int64_t layer, int64_t tokens, uint64_t seed, std::string& output) {
+    // What is left of the output of a step where it succeeds. The last `others` of the tokens are sequence 1's.
+    int32_t step(int64_t layer, int64_t tokens, uint64_t seed, std::string& output, int64_t others = 0) {
         HostTensor k(WINNOW_TYPE_F32, kv_heads, tokens, size_), v(WINNOW_TYPE_F32, kv_heads, tokens, size_),
             q(WINNOW_TYPE_F32, kv_heads * group, tokens, size_), out(WINNOW_TYPE_F32, kv_heads * group, tokens, size_);
         k.fill(seed);
@@ -47,6 +48,13 @@ public:
         winnow_cache_step_desc desc{};
         desc.struct_size = sizeof desc;
         desc.layer = layer;
+        std::array<winnow_cache_entry, 2> entries{};
+        for (winnow_cache_entry& each : entries) each.struct_size = sizeof each;
+        entries[0].tokens = entries[1].first = tokens - others;
+        entries[1].sequence = 1;
+        desc.entries = entries.data();
+        desc.entry_count = others > 0 ? 2 : 1;
+        desc.entry_stride = sizeof entries[0];
         desc.k = k.get();
         desc.v = v.get();
         desc.q = q.get();

@@ -104,6 +104,7 @@ private:
         uint64_t seed;
         bool scores = false;
         bool waits_at_once = true; // for an event of its own, else with finish
+        int64_t others = 0;        // of the tokens the last so many are sequence 1's
     };
     Action changing(std::string name, std::function<int32_t()> run);
     void add_step(const StepArgs& args);

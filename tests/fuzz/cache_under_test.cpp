@@ -217,8 +217,11 @@ int64_t CacheUnderTest::some_end(Input& input, int64_t begin) {
 void CacheUnderTest::step(Input& input, int64_t tokens, winnow_event** event) {
     const int64_t sequence = some_sequence(input);
     const uint8_t options = input.byte();
+    const std::vector<int64_t> before = lengths_;
     const int64_t next = length(sequence);
     if (setup_.cells > 0) tokens = std::min(tokens, setup_.cells);
+    // The last rows are another sequence's now and then.
+    const int64_t others = setup_.sequences > 1 && tokens > 1 && input.chance(64) ? tokens / 2 : 0;
     const bool appends = (options & 3) != 3, attends = (options & 12) != 12 || !appends;
     std::vector<float> k = numbers(input, setup_.kv_heads * tokens * setup_.size);
     std::vector<float> q = numbers(input, setup_.heads * tokens * setup_.size), out(q.size(), 7);
@@ -231,12 +234,24 @@ void CacheUnderTest::step(Input& input, int64_t tokens, winnow_event** event) {
     const winnow_tensor k_tensor = tensor_of(WINNOW_TYPE_F32, k.data(), {1, setup_.kv_heads, tokens, setup_.size});
     const winnow_tensor q_tensor = tensor_of(WINNOW_TYPE_F32, q.data(), {1, setup_.heads, tokens, setup_.size});
     const winnow_tensor out_tensor = tensor_of(WINNOW_TYPE_F32, out.data(), {1, setup_.heads, tokens, setup_.size});
-    const winnow_tensor scores_tensor = tensor_of(WINNOW_TYPE_F32, scores.data(), {1, setup_.heads, tokens, columns});
+    winnow_tensor scores_tensor =
+        tensor_of(WINNOW_TYPE_F32, scores.data(), {1, setup_.heads, tokens - others, columns});
     const winnow_tensor cells_tensor = tensor_of(WINNOW_TYPE_I32, cells.data(), {1, 1, 1, tokens});
-    const winnow_tensor mask_tensor = tensor_of(WINNOW_TYPE_BOOL, mask.data(), {1, 1, tokens, columns});
+    winnow_tensor mask_tensor = tensor_of(WINNOW_TYPE_BOOL, mask.data(), {1, 1, tokens - others, columns});
+    std::array<winnow_cache_entry, 2> entries{};
+    entries[0].tokens = tokens - others;
+    entries[0].sequence = sequence;
+    entries[1].first = tokens - others;
+    entries[1].sequence = 1 - sequence;
+    winnow_tensor other_mask = mask_tensor;
+    other_mask.shape[2] = others;
+    other_mask.offset = static_cast<uint64_t>((tokens - others) * columns);
+    for (winnow_cache_entry& each : entries) each.struct_size = sizeof each;
     winnow_cache_step_desc desc{};
     desc.struct_size = sizeof desc;
-    desc.sequence = sequence;
+    desc.entries = entries.data();
+    desc.entry_count = others > 0 ? 2 : 1;
+    desc.entry_stride = sizeof entries[0];
     if (appends) {
         desc.k = desc.v = &k_tensor;
         if (setup_.cells > 0) desc.cells = &cells_tensor;
@@ -244,9 +259,12 @@ void CacheUnderTest::step(Input& input, int64_t tokens, winnow_event** event) {
     if (attends) {
         desc.q = &q_tensor;
         desc.out = &out_tensor;
-        if (setup_.cells > 0) desc.attn_mask = &mask_tensor;
-        if ((options & 16) != 0) desc.scores_out = &scores_tensor;
-        if ((options & 32) != 0) desc.draft_tokens = std::min<int64_t>(tokens, 3);
+        if (setup_.cells > 0) {
+            entries[0].attn_mask = &mask_tensor;
+            entries[1].attn_mask = &other_mask;
+        }
+        if ((options & 16) != 0) entries[0].scores_out = &scores_tensor;
+        if ((options & 32) != 0) entries[0].draft_tokens = std::min<int64_t>(tokens - others, 3);
         if ((options & 128) != 0 && setup_.cells == 0) desc.window_left = 1 + options % 32;
     }
     // Layer after layer, as a model does; one of them alone now and then.
@@ -259,8 +277,10 @@ void CacheUnderTest::step(Input& input, int64_t tokens, winnow_event** event) {
         require(last_.stats.steps == steps + (status == WINNOW_OK ? 1 : 0), "steps that succeed are counted");
         const bool is_touched = std::any_of(out.begin(), out.end(), [](float value) { return value != 7; });
         require(status == WINNOW_OK || layer > 0 || !is_touched, "a step that fails writes nothing");
-        if (status == WINNOW_OK && appends)
-            lengths_[static_cast<size_t>(sequence)] = std::max(next + tokens, length(sequence));
+        for (uint64_t i = 0; status == WINNOW_OK && appends && i < desc.entry_count; ++i) {
+            const auto its = static_cast<size_t>(entries[i].sequence);
+            lengths_[its] = std::max(before[its] + (i == 0 ? tokens - others : others), lengths_[its]);
+        }
     }
 }
 

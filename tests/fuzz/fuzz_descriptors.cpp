@@ -207,6 +207,8 @@ struct CacheShape {
 
 void cache_step(Input& input, Descriptions& drawn, winnow_cache* cache, const CacheShape& shape) {
     const int64_t tokens = input.within(1, 12);
+    winnow_cache_entry entry{};
+    entry.struct_size = sizeof entry;
     winnow_cache_step_desc desc{};
     desc.struct_size = sizeof desc;
     desc.next = drawn.extensions();
@@ -221,23 +223,29 @@ void cache_step(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
         desc.q = drawn.tensor({input.choice(dense), {1, shape.heads, tokens, shape.size}});
         desc.out = drawn.tensor({input.choice(dense), {1, shape.heads, tokens, shape.v_size}, true});
         const int64_t columns = shape.cells > 0 ? shape.cells : input.within(tokens, 60);
-        desc.scores_out = maybe(input, drawn, {WINNOW_TYPE_F32, {1, shape.heads, tokens, columns}, true});
+        entry.scores_out = maybe(input, drawn, {WINNOW_TYPE_F32, {1, shape.heads, tokens, columns}, true});
         desc.head_sink = maybe(input, drawn, {WINNOW_TYPE_F32, {1, 1, 1, shape.heads}});
         if (shape.cells > 0) {
-            desc.attn_mask = drawn.tensor({input.choice(masks), {1, 1, tokens, shape.cells}});
+            entry.attn_mask = drawn.tensor({input.choice(masks), {1, 1, tokens, shape.cells}});
             desc.mask_slopes = maybe(input, drawn, {WINNOW_TYPE_F32, {1, 1, 1, shape.heads}});
         } else {
             desc.alibi_slopes = maybe(input, drawn, {WINNOW_TYPE_F32, {1, 1, 1, shape.heads}});
         }
-        desc.draft_tokens = input.chance(40) ? input.within(0, 5) : 0;
+        entry.draft_tokens = input.chance(40) ? input.within(0, 5) : 0;
     }
+    drawn.twist(entry.sequence);
+    drawn.twist(entry.batch);
+    drawn.twist(entry.first);
+    drawn.twist(entry.tokens);
+    drawn.twist(entry.draft_tokens);
+    desc.entries = drawn.sized(entry);
+    desc.entry_count = 1;
+    desc.entry_stride = sizeof entry;
     drawn.twist(desc.flags);
     drawn.twist(desc.layer);
-    drawn.twist(desc.sequence);
     drawn.twist(desc.scale);
     drawn.twist(desc.softcap);
     drawn.twist(desc.window_left);
-    drawn.twist(desc.draft_tokens);
     const winnow_cache_step_desc* const given = drawn.sized(desc);
     winnow_event* event = nullptr;
     call_on(cache, drawn, [&] { return caches().step(cache, given, &event); });

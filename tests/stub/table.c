@@ -211,11 +211,17 @@ static int32_t write_of_keys_alone(winnow_cache* cache, const winnow_cache_rows_
 
 /* A head gets the tokens that it had evicted. */
 static int32_t restore_appends_all(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+    winnow_cache_entry entry;
     winnow_cache_step_desc step;
+    memset(&entry, 0, sizeof entry);
+    entry.struct_size = sizeof entry;
+    entry.sequence = rows->sequence;
     memset(&step, 0, sizeof step);
     step.struct_size = sizeof step;
     step.layer = rows->layer;
-    step.sequence = rows->sequence;
+    step.entries = &entry;
+    step.entry_count = 1;
+    step.entry_stride = sizeof entry;
     step.k = rows->k;
     step.v = rows->v;
     step.cells = rows->tokens;

@@ -68,7 +68,7 @@ private:
             args.q = q.tensor();
             args.out = out.tensor();
         }
-        cache_.step(args);
+        cache_.step({&args, 1});
     }
 
     void step(int64_t sequence, int64_t tokens, bool asks) {

@@ -52,7 +52,7 @@ void feed(Cache& cache, const Case& its) {
         step.v = v.tensor();
         step.q = q.tensor();
         step.out = out.tensor();
-        cache.step(step);
+        cache.step({&step, 1});
     }
 }
 

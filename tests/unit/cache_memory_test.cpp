@@ -30,7 +30,7 @@ void append(Cache& cache, int64_t layer, int64_t tokens, int64_t sequence = 0, b
         args.q = q.tensor();
         args.out = out.tensor();
     }
-    cache.step(args);
+    cache.step({&args, 1});
 }
 
 void append_all(Cache& cache, int64_t tokens, int64_t sequence = 0) {
@@ -122,7 +122,7 @@ void expect_reserved_prompts(int64_t context, int64_t cells, const std::string& 
         args.k = args.v = rows.tensor();
         args.q = q.tensor();
         args.out = out.tensor();
-        cache.step(args);
+        cache.step({&args, 1});
     };
     saved.reserve(0, 400);
     const TemporaryFolder folder;

@@ -150,7 +150,7 @@ private:
             args.out = out.tensor();
             args.draft_tokens = draw(tokens + 1);
         }
-        cache_.step(args);
+        cache_.step({&args, 1});
     }
 
     Tensor list(std::vector<int64_t>& values) const {
@@ -320,7 +320,7 @@ private:
             args.q = q.tensor();
             args.out = out.tensor();
             args.draft_tokens = 1;
-            cache_.step(args);
+            cache_.step({&args, 1});
             ++checks_;
             for (int64_t head = 0; head < shape.kv_heads; ++head)
                 check_head(sequence, layer, head, device_.seen.at(static_cast<size_t>(head)));

@@ -91,7 +91,7 @@ TEST(cache_pressure, reaches_the_eviction_pass) {
         CacheStep args;
         args.k = args.v = rows.tensor();
         device.clear();
-        cache.step(args);
+        cache.step({&args, 1});
         return device.eviction_passes.back().description.trigger;
     };
     EXPECT_EQ(trigger(), (Share{7, 10}));

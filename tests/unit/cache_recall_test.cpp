@@ -46,7 +46,7 @@ std::vector<float> append(Cache& cache, int64_t tokens, int64_t seed, bool asks 
             args.q = q.tensor();
             args.out = out.tensor();
         }
-        cache.step(args);
+        cache.step({&args, 1});
         outputs.insert(outputs.end(), out.values.begin(), out.values.end());
     }
     return outputs;

@@ -29,7 +29,7 @@ struct Fixture {
             args.out = out.tensor();
         }
         device.clear();
-        cache.step(args);
+        cache.step({&args, 1});
     }
 
     uint64_t passes() {
@@ -84,7 +84,7 @@ struct Wide {
         args.q = q.tensor();
         args.out = out.tensor();
         device.clear();
-        cache.step(args);
+        cache.step({&args, 1});
         cache.stats(stats);
     }
 
@@ -189,13 +189,13 @@ TEST(cache_schedule, the_last_tokens_attend_on_their_own) {
     CacheStep args;
     args.k = k.tensor();
     args.v = v.tensor();
-    f.cache.step(args);
+    f.cache.step({&args, 1});
     EXPECT_EQ(f.cache.importance(0, 0, 0), std::vector<float>(60, 0)) << "nothing attended";
     args = {};
     args.scale = 1;
     args.q = q.tensor();
     args.out = out.tensor();
-    f.cache.step(args);
+    f.cache.step({&args, 1});
     for (int64_t head = 0; head < 4; ++head)
         for (int64_t i = 0; i < 40; ++i)
             EXPECT_NEAR(out.at(head, i, 0), static_cast<float>(20 + i) / 2, 1e-4) << head << ", " << i;
@@ -240,7 +240,7 @@ TEST(cache_schedule, networks_are_there_once_a_policy_has_them) {
         args.k = args.v = rows.tensor();
         args.q = q.tensor();
         args.out = out.tensor();
-        cache.step(args);
+        cache.step({&args, 1});
     };
     append(200);
     cache.set_config("learned:k=f32,v=f32,budget=300,residual=0,cadence=32");
@@ -272,7 +272,7 @@ TEST(cache_schedule, scores_are_told_by_position) {
     args.q = q.tensor();
     args.out = out.tensor();
     args.scores_out = scores.tensor();
-    f.cache.step(args);
+    f.cache.step({&args, 1});
     const std::vector<int32_t> resident = f.cache.positions(0, 0, 1);
     for (int64_t i = 0; i < 7; ++i)
         for (int32_t position = 0; position < 110; ++position) {
@@ -286,7 +286,7 @@ TEST(cache_schedule, scores_are_told_by_position) {
         }
     HostRows narrow(4, 7, 113);
     args.scores_out = narrow.tensor();
-    EXPECT_THROW(f.cache.step(args), Error); // 114 tokens then
+    EXPECT_THROW(f.cache.step({&args, 1}), Error); // 114 tokens then
 }
 
 TEST(cache_schedule, anchors_are_marked_when_they_come_and_where_they_are) {
@@ -367,7 +367,7 @@ TEST(cache_schedule, cells_are_told_apart_from_positions) {
         args.cells.shape = {1, 1, 1, tokens};
         args.cells.stride = {4 * tokens, 4 * tokens, 4 * tokens, 4};
         f.device.clear();
-        f.cache.step(args);
+        f.cache.step({&args, 1});
     };
     append({70, 71, 72, 73, 74, 10, 11});
     EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{10, 11, 70, 71, 72, 73, 74}));
@@ -398,7 +398,7 @@ TEST(cache_schedule, cells_that_are_used_again_take_no_more_memory_and_no_more_p
         args.cells.data = reinterpret_cast<std::byte*>(&cell);
         args.cells.shape = {1, 1, 1, 1};
         args.cells.stride = {4, 4, 4, 4};
-        f.cache.step(args);
+        f.cache.step({&args, 1});
     }
     winnow_cache_stats stats{};
     f.cache.stats(stats);

@@ -38,7 +38,7 @@ protected:
             args.k = args.v = k.tensor();
             args.q = q.tensor();
             args.out = out.tensor();
-            cache.step(args);
+            cache.step({&args, 1});
             output_ = out.values;
         }
     }
@@ -172,7 +172,7 @@ TEST_F(cache_snapshot, a_forged_list_of_free_slots_takes_no_token_its_slot) {
         HostRows rows(2, 1, 2);
         CacheStep args;
         args.k = args.v = rows.tensor();
-        cache.step(args);
+        cache.step({&args, 1});
     };
     Cache cache(device_, request);
     for (int token = 0; token < 20; ++token) append_one(cache);

@@ -22,7 +22,7 @@ struct ZeroedCache {
             args.out = out.tensor();
         }
         device.clear();
-        cache.step(args);
+        cache.step({&args, 1});
     }
 
     // After which numbers of tokens a layer has passes, as they come one by one; "p" behind those before rows are

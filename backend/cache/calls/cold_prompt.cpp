@@ -14,27 +14,19 @@
 namespace winnow::cache {
 namespace {
 
-class ColdPrompt : LayerCall {
+class ColdPrompt : public LayerCall {
 public:
     ColdPrompt(CacheState& cache, const CacheStep& args) : LayerCall(cache, args) {}
-
-    void run() {
-        check();
-        Growth grown = growth();
-        const std::vector<Segment> segments = segments_after(geometry_, layer_, grown, false);
-        validate_stretches(segments);
-        validate(segments, chunk()); // chunks over both segments, as if nothing were carried
-        take_scratch(grown);
-        take_carried();
-        take_cell_positions(most_leaving());
-        commit(std::move(grown), true);
-        keeping_pick_counts(cache_, layer_, [&] { keeping(appended_ > 0, [&] { run_pieces(); }); });
-    }
 
 private:
     int64_t chunk() const { return geometry_.chunk(); }
     int64_t tokens() const { return std::max(appended_, asked_); }
     int64_t most_of_piece() const { return tokens_of_piece(cache_); }
+
+    void validate(const std::vector<Segment>& segments) const override {
+        validate_stretches(segments);
+        validate_chunks(segments, chunk()); // chunks over both segments, as if nothing were carried
+    }
 
     void validate_stretches(const std::vector<Segment>& segments) const {
         if (asked_ == 0 || segments.size() < 2) return;
@@ -47,7 +39,7 @@ private:
     }
 
     // Memory for what the queries carry, where some may meet rows that were packed before them.
-    void take_carried() {
+    void take_memory() override {
         if (asked_ == 0) return;
         if (layer_.most_in_packed == 0 && tokens() <= most_of_piece() && !geometry_.has_cold_budget()) return;
         carried_ = tensor_of(Type::f32, geometry_.request().q_heads, std::min(most_of_piece(), tokens()),
@@ -56,14 +48,13 @@ private:
         carried_.buffer = carried_memory_.get();
     }
 
-    void run_pieces() {
+    void bring_tokens() override {
         free_cells();
         for (int64_t first = 0, count = 0; first < tokens(); first += count) {
             count = next_piece(first);
             run_piece(first, count);
         }
         if (asked_ > 0) pick_for(asked_ - 1); // what the first token to come needs
-        layer_.cold.is_moved = false;
     }
 
     // How many tokens from `first` on come next. While they come no token is evicted, since rows of the cold tier would
@@ -133,6 +124,8 @@ private:
 
 } // namespace
 
-void run_cold_prompt(CacheState& cache, const CacheStep& args) { ColdPrompt(cache, args).run(); }
+std::unique_ptr<LayerCall> make_cold_prompt(CacheState& cache, const CacheStep& args) {
+    return std::make_unique<ColdPrompt>(cache, args);
+}
 
 } // namespace winnow::cache

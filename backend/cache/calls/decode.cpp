@@ -10,30 +10,22 @@
 namespace winnow::cache {
 namespace {
 
-class Decode : LayerCall {
+class Decode : public LayerCall {
 public:
     Decode(CacheState& cache, const CacheStep& args) : LayerCall(cache, args), picks_(picks(*cache.geometry, args)) {}
 
-    void run() {
-        check();
-        Growth grown = growth();
-        validate(segments_after(geometry_, layer_, grown, picks_), 1);
-        take_scratch(grown);
-        take_cell_positions(most_leaving());
-        commit(std::move(grown), true);
-        keeping_pick_counts(cache_, layer_, [&] { keeping(changes_before_reading(), [&] { decode_all(); }); });
-    }
-
 private:
-    // Whether something of the layer changes before the last read or write of a file that holds its cold tier.
-    bool changes_before_reading() const {
+    bool picks_pages() const override { return picks_; }
+    void validate(const std::vector<Segment>& segments) const override { validate_chunks(segments, 1); }
+
+    bool changes_before_file() const override {
         if (!cache_.cold_file || appended_ == 0) return false;
         const bool frees =
             std::any_of(cells_.begin(), cells_.end(), [&](int32_t it) { return layer_.index.holds(it); });
         return appended_ > 1 || frees || rows_to_leave(outside_sinks(0, 1)).has_value();
     }
 
-    void decode_all() {
+    void bring_tokens() override {
         free_cells();
         if (appended_ > 1) make_room(0, appended_); // once, as for a chunk of them all
         for (int64_t query = 0; query < asked_; ++query) {
@@ -44,7 +36,6 @@ private:
             attend(query, 1, {picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)}, token);
             zero_after_chunk(cache_, layer_, before);
         }
-        layer_.cold.is_moved = false;
     }
 
     const bool picks_;
@@ -52,6 +43,8 @@ private:
 
 } // namespace
 
-void run_decode(CacheState& cache, const CacheStep& args) { Decode(cache, args).run(); }
+std::unique_ptr<LayerCall> make_decode(CacheState& cache, const CacheStep& args) {
+    return std::make_unique<Decode>(cache, args);
+}
 
 } // namespace winnow::cache

@@ -19,14 +19,37 @@ bool picks(const Geometry& geometry, const CacheStep& args) {
     return geometry.recall() && args.asked() > 0 && args.asked() <= std::min(most_picking, geometry.chunk());
 }
 
-void run_step(CacheState& cache, const CacheStep& args) {
+namespace {
+
+std::unique_ptr<LayerCall> make_call(CacheState& cache, const CacheStep& args) {
     const Geometry& geometry = *cache.geometry;
-    if (geometry.recall() ? picks(geometry, args) : args.asked() == 1)
-        run_decode(cache, args);
-    else if (geometry.recall() && (args.asked() > 0 || args.appended() > geometry.chunk()))
-        run_cold_prompt(cache, args);
-    else
-        run_prompt(cache, args);
+    if (geometry.recall() ? picks(geometry, args) : args.asked() == 1) return make_decode(cache, args);
+    if (geometry.recall() && (args.asked() > 0 || args.appended() > geometry.chunk()))
+        return make_cold_prompt(cache, args);
+    return make_prompt(cache, args);
+}
+
+// One within the other, so that each still knows how its layer was when a later one fails.
+void run_all(std::span<const std::unique_ptr<LayerCall>> calls) {
+    if (calls.size() == 1) return calls.front()->run();
+    calls.front()->run([&] { run_all(calls.subspan(1)); });
+}
+
+} // namespace
+
+void run_step(CacheState& cache, std::span<const CacheStep> steps) {
+    std::vector<std::unique_ptr<LayerCall>> calls;
+    int64_t scratch = 0;
+    uint64_t bytes = 0; // that all of them take
+    for (const CacheStep& step : steps) {
+        calls.push_back(make_call(cache, step));
+        calls.back()->prepare(scratch);
+        scratch = std::max(scratch, calls.back()->grown().scratch.slots);
+        bytes += calls.back()->grown().bytes;
+    }
+    cache.note_peak(bytes);
+    for (const std::unique_ptr<LayerCall>& call : calls) call->commit();
+    run_all(calls);
     ++cache.steps;
 }
 
@@ -51,12 +74,35 @@ void LayerCall::check() const {
                std::to_string(columns));
 }
 
-Growth LayerCall::growth() const {
-    return grow(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
-                static_cast<bool>(args_.scores_out));
+void LayerCall::prepare(int64_t scratch) {
+    check();
+    growth_ = grow(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
+                   static_cast<bool>(args_.scores_out), scratch);
+    validate(segments_after(geometry_, layer_, growth_, picks_pages()));
+    take_cold_scratch(cache_, std::max(growth_.packed.slots, layer_.packed.slots), growth_.bytes);
+    take_memory();
+    take_cell_positions();
+    layer_.index.make_room(cells_);
 }
 
-void LayerCall::validate(const std::vector<Segment>& segments, int64_t chunk) const {
+void LayerCall::commit() {
+    if (growth_.is_new) layer_.is_signed = begins_signed() && geometry_.recall();
+    cache::commit(cache_, layer_, std::move(growth_));
+}
+
+void LayerCall::run(const std::function<void()>& others) {
+    const auto all = [&] {
+        bring_tokens();
+        layer_.cold.is_moved = false;
+        if (others) others();
+    };
+    if (others || changes_before_file())
+        keeping_pick_counts(cache_, layer_, [&] { keeping_layer(cache_, layer_, all); });
+    else
+        keeping_pick_counts(cache_, layer_, all);
+}
+
+void LayerCall::validate_chunks(const std::vector<Segment>& segments, int64_t chunk) const {
     const int64_t slots = slots_in(segments);
     std::vector<std::pair<int64_t, bool>> kinds; // queries, and whether their scores are kept
     for (int64_t first = 0; first < asked_; first += chunk) {
@@ -74,25 +120,15 @@ void LayerCall::validate(const std::vector<Segment>& segments, int64_t chunk) co
     }
 }
 
-void LayerCall::take_scratch(const Growth& growth) {
-    take_cold_scratch(cache_, std::max(growth.packed.slots, layer_.packed.slots), growth.bytes);
-}
-
 std::optional<int64_t> LayerCall::most_leaving() const {
-    if (!geometry_.has_cells() || !geometry_.has_cold_budget()) return std::nullopt; // nobody needs it
     return appended_ == 1 ? rows_to_leave(outside_sinks(0, 1)) : layer_.index.newest() + appended_;
 }
 
-void LayerCall::take_cell_positions(std::optional<int64_t> leaving) {
+void LayerCall::take_cell_positions() {
     if (!geometry_.has_cells() || !geometry_.has_cold_budget() || appended_ == 0) return;
+    const std::optional<int64_t> leaving = most_leaving();
     if (leaving && lacks_room(geometry_, layer_, *leaving, appended_))
         cell_positions_.take(cache_, cache_.cell_positions.get(), cell_positions_bytes(geometry_));
-}
-
-void LayerCall::commit(Growth growth, bool is_signed) {
-    layer_.index.make_room(cells_);
-    if (growth.is_new) layer_.is_signed = is_signed && geometry_.recall();
-    cache::commit(cache_, layer_, std::move(growth));
 }
 
 void LayerCall::free_cells() {

@@ -1,8 +1,12 @@
-// What all calls have in common that bring tokens to a layer or attend over it: a decode (decode.cpp), a prompt
-// (prompt.cpp), a prompt that streams over a cold tier (cold_prompt.cpp), and restored rows (restored_tokens.cpp).
+// What all calls have in common that bring tokens to a layer of a sequence or attend over it: a decode (decode.cpp), a
+// prompt (prompt.cpp), a prompt that streams over a cold tier (cold_prompt.cpp), and restored rows
+// (restored_tokens.cpp).
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "cache/cache_state.hpp"
@@ -11,12 +15,14 @@
 
 namespace winnow::cache {
 
-// cache_step: carried out as a decode, a prompt or a prompt over a cold tier.
-void run_step(CacheState& cache, const CacheStep& args);
+// cache_step: for each sequence a decode, a prompt or a prompt over a cold tier. All of them take their memory before
+// the first one changes its layer.
+void run_step(CacheState& cache, std::span<const CacheStep> steps);
 
-void run_decode(CacheState& cache, const CacheStep& args);
-void run_prompt(CacheState& cache, const CacheStep& args);
-void run_cold_prompt(CacheState& cache, const CacheStep& args);
+class LayerCall;
+std::unique_ptr<LayerCall> make_decode(CacheState& cache, const CacheStep& args);
+std::unique_ptr<LayerCall> make_prompt(CacheState& cache, const CacheStep& args);
+std::unique_ptr<LayerCall> make_cold_prompt(CacheState& cache, const CacheStep& args);
 
 // Under recall: whether each query picks the pages that it attends to; else all of them attend to all of the cold tier.
 bool picks(const Geometry& geometry, const CacheStep& args);
@@ -25,10 +31,32 @@ class LayerCall {
 public:
     LayerCall(const LayerCall&) = delete;
     LayerCall& operator=(const LayerCall&) = delete;
+    virtual ~LayerCall() = default;
+
+    // These three in this order. Checks the call and takes its memory; the layer does not change. scratch: slots for
+    // which scratch was taken before.
+    void prepare(int64_t scratch = 0);
+    void commit(); // the memory becomes the layer's
+    // The tokens come and attend, and then others() runs, where it is not empty: calls on other layers. Where the file
+    // of a cold tier fails one of them, the layer is as before all of this.
+    void run(const std::function<void()>& others = {});
+
+    const Growth& grown() const { return growth_; } // what it takes
 
 protected:
     LayerCall(CacheState& cache, const CacheStep& args);
-    ~LayerCall() = default;
+
+    // What is a call's own, of `prepare` first. Attentions are going to be over these segments.
+    virtual void validate(const std::vector<Segment>& segments) const = 0;
+    virtual void take_memory() {}
+    virtual bool picks_pages() const { return false; }
+    // How many rows leave the residual window at most before all tokens came.
+    virtual std::optional<int64_t> most_leaving() const;
+    // Where the layer is new: no row of it is going to lack a signature.
+    virtual bool begins_signed() const { return true; }
+    // Whether something of the layer changes before the last read or write of a file that holds its cold tier.
+    virtual bool changes_before_file() const { return appended_ > 0; }
+    virtual void bring_tokens() = 0;
 
     // What queries attend to.
     struct Attended {
@@ -43,26 +71,9 @@ protected:
         Run run;
     };
 
-    // What comes before the tokens, in this order; nothing of the layer changes before `commit`.
-    void check() const;
-    Growth growth() const; // for all tokens of the call
     // What attentions over these segments are going to look like, `chunk` queries after `chunk` queries, in all lengths
     // that there are.
-    void validate(const std::vector<Segment>& segments, int64_t chunk) const;
-    void take_scratch(const Growth& growth);
-    // Memory for the rare pass by which the oldest tokens go, where one may come.
-    void take_cell_positions(std::optional<int64_t> leaving);
-    std::optional<int64_t> most_leaving() const; // from the residual window before all tokens came
-    void commit(Growth growth, bool is_signed);  // is_signed: where the layer is new, no row of it lacks a signature
-
-    // Runs the rest of the call. changes: so that the layer is as before where the file of its cold tier fails it.
-    template <class Action>
-    void keeping(bool changes, Action&& action) {
-        if (changes)
-            keeping_layer(cache_, layer_, action);
-        else
-            action();
-    }
+    void validate_chunks(const std::vector<Segment>& segments, int64_t chunk) const;
 
     void free_cells(); // tokens that had the cells before are gone
     // How many rows leave the residual window before `others` tokens come; none where no eviction pass is due.
@@ -98,8 +109,12 @@ protected:
     int64_t appended_, asked_, seen_; // tokens; seen_: before the call
     std::vector<int32_t> cells_;
     CallMemory cell_positions_;
+    Growth growth_;
 
 private:
+    void check() const;
+    // Memory for the rare pass by which the oldest tokens go, where one may come.
+    void take_cell_positions();
     int64_t counted_queries(int64_t first, int64_t count) const;
     void attend_with_scores(const SlotStep& step, int64_t first, int64_t count, bool keeps_others);
     Tensor step_weights() const;

@@ -9,22 +9,14 @@
 namespace winnow::cache {
 namespace {
 
-class Prompt : LayerCall {
+class Prompt : public LayerCall {
 public:
     Prompt(CacheState& cache, const CacheStep& args) : LayerCall(cache, args) {}
 
-    void run() {
-        check();
-        Growth grown = growth();
-        validate(segments_after(geometry_, layer_, grown, false), geometry_.chunk());
-        take_scratch(grown);
-        take_cell_positions(most_leaving());
-        commit(std::move(grown), true);
-        keeping(appended_ > 0, [&] { run_chunks(); });
-    }
-
 private:
-    void run_chunks() {
+    void validate(const std::vector<Segment>& segments) const override { validate_chunks(segments, geometry_.chunk()); }
+
+    void bring_tokens() override {
         free_cells();
         const int64_t tokens = std::max(appended_, asked_), chunk = geometry_.chunk();
         for (int64_t first = 0; first < tokens; first += chunk) {
@@ -34,12 +26,13 @@ private:
             attend_in_parts(first, count, {layer_.segments(geometry_)}, last);
             zero_after_chunk(cache_, layer_, before);
         }
-        layer_.cold.is_moved = false;
     }
 };
 
 } // namespace
 
-void run_prompt(CacheState& cache, const CacheStep& args) { Prompt(cache, args).run(); }
+std::unique_ptr<LayerCall> make_prompt(CacheState& cache, const CacheStep& args) {
+    return std::make_unique<Prompt>(cache, args);
+}
 
 } // namespace winnow::cache

@@ -15,25 +15,20 @@
 namespace winnow::cache {
 namespace {
 
-class RestoredTokens : LayerCall {
+class RestoredTokens : public LayerCall {
 public:
     RestoredTokens(CacheState& cache, const CacheStep& args, const Resident& resident)
         : LayerCall(cache, args), resident_(resident) {}
-
-    void run() {
-        check();
-        Growth grown = growth();
-        take_scratch(grown);
-        take_cell_positions(layer_.index.newest() + appended_);
-        commit(std::move(grown), false);
-        keeping(appended_ > 0, [&] { append_chunks(); });
-    }
 
     // Memory was taken as for all tokens in each head.
     void give_back() { shrink(cache_, sequence_, layer_); }
 
 private:
-    void append_chunks() {
+    void validate(const std::vector<Segment>&) const override {} // there are no queries
+    std::optional<int64_t> most_leaving() const override { return layer_.index.newest() + appended_; }
+    bool begins_signed() const override { return false; }
+
+    void bring_tokens() override {
         free_cells();
         const int64_t chunk = geometry_.chunk();
         std::optional<Fetched> fetched; // for all chunks
@@ -49,7 +44,6 @@ private:
             }
         }
         if (fetched) fetched->store();
-        layer_.cold.is_moved = false;
     }
 
     void make_room_beside(int64_t first, int64_t count) {
@@ -112,6 +106,8 @@ private:
 void restore_tokens(CacheState& cache, const CacheStep& args, const Resident& resident) {
     RestoredTokens tokens(cache, args, resident); // launches read its memory
     finishing(cache.device, [&] {
+        tokens.prepare();
+        tokens.commit();
         tokens.run();
         tokens.give_back();
     });
