@@ -1,6 +1,6 @@
 // Decode steps of a cache at a quarter of a context, against attention over the whole context in f16: what a policy
 // saves, what its importance costs, what the eviction passes cost (slot_evict, every 32 tokens), and what it costs that
-// a layer lies in two segments (slot_attention over the dense residual window and the packed segment) with a slot map.
+// a layer lies in two segments (attention over the dense residual window and the packed segment) with a slot map.
 // A step appends, attends and accumulates, in one launch where the device does that. slots_bench.cpp has the kernels on
 // slots one by one.
 //

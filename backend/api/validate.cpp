@@ -14,20 +14,22 @@ constexpr auto i32_type = {Type::i32};
 
 // One set of positions may serve every head or batch entry: it is made as long as they are by strides of 0.
 void broadcast_slot_positions(Sdpa& args) {
-    Tensor& positions = args.slot_positions;
+    Segment& keys = args.segments.front();
+    Tensor& positions = keys.tokens;
     if (!positions) return;
-    const std::array<int64_t, 4> full = {args.k.shape[0], args.kv_heads(), 1, args.kv_len()};
+    const std::array<int64_t, 4> full = {keys.k.shape[0], keys.k.shape[1], 1, keys.slots()};
     expect_shape(positions, "sdpa: slot_positions",
                  {positions.shape[0] == 1 ? 1 : full[0], positions.shape[1] == 1 ? 1 : full[1], 1, full[3]});
     positions.shape = full; // an axis of length 1 has the stride 0 already
 }
 
 void check_shapes(const Sdpa& args) {
-    const int64_t kv_batch = args.k.shape[0];
+    const Segment& keys = args.segments.front();
+    const int64_t kv_batch = keys.k.shape[0];
     expect_divides(kv_batch, "sdpa: k", 0, args.batch(), "q");
     expect_divides(args.kv_heads(), "sdpa: k", 1, args.q_heads(), "q");
-    expect_shape(args.k, "sdpa: k", {-1, -1, -1, args.head_size()});
-    expect_shape(args.v, "sdpa: v", {kv_batch, args.kv_heads(), args.kv_len(), -1});
+    expect_shape(keys.k, "sdpa: k", {-1, -1, -1, args.head_size()});
+    expect_shape(keys.v, "sdpa: v", {kv_batch, args.kv_heads(), args.kv_len(), -1});
     expect_shape(args.out, "sdpa: out", {args.batch(), args.q_heads(), args.q_len(), args.v_head_size()});
     const std::array<int64_t, 4> per_head = {1, 1, 1, args.q_heads()};
     if (args.mask_slopes) expect_shape(args.mask_slopes, "sdpa: mask_slopes", per_head);
@@ -43,7 +45,7 @@ void check_shapes(const Sdpa& args) {
         expect_shape(args.v_rows_skipped, "sdpa: v_rows_skipped", {args.batch(), args.q_heads(), args.q_len(), 1});
     }
     // By slot positions a mask is as long as the host likes.
-    if (args.mask) expect_mask(args.mask, "sdpa: attn_mask", args.q, args.slot_positions ? 1 : args.kv_len(), "kv_len");
+    if (args.mask) expect_mask(args.mask, "sdpa: attn_mask", args.q, keys.tokens ? 1 : args.kv_len(), "kv_len");
     expect_mask_slopes(args.mask_slopes, "sdpa: mask_slopes", args.mask);
 }
 
@@ -53,13 +55,13 @@ void check_no_overlap(const Sdpa& args) {
                   {args.row_stats, "sdpa: row_stats"},
                   {args.v_rows_skipped, "sdpa: v_rows_skipped"}},
                  {{args.q, "q"},
-                  {args.k, "k"},
-                  {args.v, "v"},
+                  {args.segments.front().k, "k"},
+                  {args.segments.front().v, "v"},
                   {args.mask, "attn_mask"},
                   {args.mask_slopes, "mask_slopes"},
                   {args.alibi_slopes, "alibi_slopes"},
                   {args.head_sink, "head_sink"},
-                  {args.slot_positions, "slot_positions"}});
+                  {args.segments.front().tokens, "slot_positions"}});
 }
 
 // V's rows go where K's indices say.
@@ -110,8 +112,9 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
     };
     Sdpa args;
     args.q = required(given.q, "sdpa: q", dense_types);
-    args.k = required(given.k, "sdpa: k", storage_types);
-    args.v = required(given.v, "sdpa: v", storage_types);
+    Segment& keys = args.segments.emplace_back();
+    keys.k = required(given.k, "sdpa: k", storage_types);
+    keys.v = required(given.v, "sdpa: v", storage_types);
     args.out = required(given.out, "sdpa: out", dense_types, Access::output);
     args.mask = optional(given.attn_mask, "sdpa: attn_mask", mask_types);
     args.mask_slopes = optional(given.mask_slopes, "sdpa: mask_slopes", float_type);
@@ -120,7 +123,7 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
     args.scores_out = optional(given.scores_out, "sdpa: scores_out", float_type, Access::output);
     args.row_stats = optional(given.row_stats, "sdpa: row_stats", float_type, Access::output);
     args.v_rows_skipped = optional(given.v_rows_skipped, "sdpa: v_rows_skipped", i32_type, Access::output);
-    args.slot_positions = optional(given.slot_positions, "sdpa: slot_positions", i32_type);
+    keys.tokens = optional(given.slot_positions, "sdpa: slot_positions", i32_type);
     if (given.scores_mode > WINNOW_SCORES_PROBS) {
         invalid("sdpa: scores_mode is " + std::to_string(given.scores_mode) + ", expected 0 to 4");
     }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -100,10 +101,46 @@ inline int64_t load_index(Type type, const std::byte* at) {
     return index;
 }
 
+// An entry of a slot map is negative where the slot is free; else the token id, and a flag for an anchor.
+// A token id is the token's position, or the host's cell where the host has cells.
+inline constexpr int32_t free_slot = -1;
+inline constexpr uint8_t free_slot_byte = 0xff; // every byte of it
+inline constexpr int32_t anchor_flag = 1 << 30; // token ids are below it
+
+// Rows of K and V in one format each, for every KV head or for those of `heads`: of a host's keys and values, or of one
+// layer of one sequence of a cache, whose batch is 1.
+struct Segment {
+    Tensor k;          // [batch, kv_heads, slots, head_size], any storage format
+    Tensor v;          // [batch, kv_heads, slots, v_head_size], any storage format
+    Tensor tokens;     // I32 [batch, kv_heads, 1, slots]: the slot map; absent: slot j has token j
+    Tensor importance; // F32 [1, kv_heads, 1, slots], or absent: the policy needs none
+    Tensor k_mean;     // F32 [1, kv_heads, 1, head_size], or absent; rows of K are stored less this
+    Tensor v_mean;     // F32 [1, kv_heads, 1, v_head_size], or absent; rows of V are stored less this
+    // In an attention k and v may be of some KV heads alone, in their order: bit h for head h; 0: of all. The rows of
+    // the others are then in further segments, which share the slots of the one before: `tokens` and what is beside it
+    // are the same there.
+    uint64_t heads = 0;
+    bool shares_slots = false;
+
+    int64_t slots() const { return k.shape[2]; }
+    int64_t kv_heads() const { return heads != 0 ? tokens.shape[1] : k.shape[1]; }
+    bool has_rows_of(int64_t head) const { return heads == 0 || (heads >> head & 1) != 0; }
+    // Where a head's rows are along k.shape[1].
+    int64_t rows_of_head(int64_t head) const {
+        return heads == 0 ? head : std::popcount(heads & ((uint64_t{1} << head) - 1));
+    }
+};
+// Without those that share slots: what knows maps and columns, and no rows.
+std::vector<Segment> with_own_slots(const std::vector<Segment>& segments);
+int64_t slots_in(const std::vector<Segment>& segments); // those that are shared count once
+// Of heads [first, first + count) alone; `segment` has their rows.
+Segment heads_of(Segment segment, int64_t first, int64_t count);
+Tensor heads_of(Tensor tensor, int64_t first, int64_t count); // may be absent
+
 enum class Scores : uint32_t { none, raw, softcapped, biased, probs };
 
-// Attention in parts, of SlotAttention: one softmax over the keys of several launches. What the rows have so far lies
-// in memory that is the device's own affair.
+// Attention in parts: one softmax over the keys of several launches. What the rows have so far lies in memory that is
+// the device's own affair.
 struct Carry {
     Tensor rows;         // F32 [1, q_heads, q_len, carried_floats], or absent: one launch has all keys
     bool joins = false;  // earlier launches left something there: it is joined
@@ -111,9 +148,13 @@ struct Carry {
     explicit operator bool() const noexcept { return static_cast<bool>(rows); }
 };
 
-// winnow_sdpa_desc, checked: see there for shapes and formulas.
+// winnow_sdpa_desc, checked: see there for shapes and formulas. There is one softmax across all segments. What a slot
+// map has for a slot stands in the place of the key's index: in causality, window, ALiBi, and as the mask's column;
+// free slots are not seen. scores_out, F32 [batch, q_heads, q_len, slots], has the segments' slots one after another.
+// Of several segments scores_mode is none or biased, and batch is 1.
 struct Sdpa {
-    Tensor q, k, v, out;
+    Tensor q, out;
+    std::vector<Segment> segments; // 1 to 4 that have slots; the first has rows of all heads
     Tensor mask, mask_slopes, alibi_slopes, head_sink;
     Tensor scores_out, row_stats;
     Scores scores_mode = Scores::none;
@@ -125,16 +166,17 @@ struct Sdpa {
     int64_t window_right = 0;
     float v_threshold = 0;
     Tensor v_rows_skipped;
-    Tensor slot_positions;
-    Carry carry;
+    Carry carry; // where it is there, the segments have some of the keys alone
 
     int64_t batch() const { return q.shape[0]; }
     int64_t q_heads() const { return q.shape[1]; }
     int64_t q_len() const { return q.shape[2]; }
     int64_t head_size() const { return q.shape[3]; }
-    int64_t kv_heads() const { return k.shape[1]; }
-    int64_t kv_len() const { return k.shape[2]; }
-    int64_t v_head_size() const { return v.shape[3]; }
+    int64_t kv_heads() const { return segments.front().kv_heads(); }
+    int64_t kv_len() const { return slots_in(segments); }
+    int64_t v_head_size() const { return segments.front().v.shape[3]; }
+    // Entries of q's batch that share one of k and v.
+    int64_t kv_share() const { return batch() / segments.front().k.shape[0]; }
     int64_t group() const { return q_heads() / kv_heads(); }
 };
 
@@ -176,10 +218,9 @@ struct Hadamard {
 };
 
 // slots.hpp
-struct SlotAttention;
 struct SlotAppend;
 struct SlotAccumulate;
-struct SlotStep;
+struct SlotAttend;
 struct SlotScores;
 struct SlotEvict;
 struct SlotEdit;
@@ -238,11 +279,9 @@ public:
     virtual std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) = 0;
     virtual std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) = 0;
     virtual std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) = 0;
+    virtual int64_t carried_floats(int64_t v_head_size) const = 0; // of a row of Carry
 
     // The operations on slots (slots.hpp) and on pages (pages.hpp).
-    virtual void validate(const SlotAttention& args) const = 0; // as above, without a name: each step asks
-    virtual void launch(const SlotAttention& args) = 0;
-    virtual int64_t carried_floats(int64_t v_head_size) const = 0; // of a row of Carry
     virtual void launch(const SlotAppend& args) = 0;
     virtual void launch(const SlotAccumulate& args) = 0;
     virtual void launch(const SlotScores& args) = 0;
@@ -254,7 +293,7 @@ public:
     virtual void launch(const PageSign& args) = 0;
     virtual void launch(const PagePick& args) = 0;
     // In as few launches as the device allows; as it is here, in one for each part.
-    virtual void step(const SlotStep& args);
+    virtual void attend(const SlotAttend& args);
 
     // Runs task(i) once for each i below count and returns when all are done; then throws what one of them threw. Side
     // by side where the host lends threads, as many as host_threads() says; what is enqueued has to be finished before.

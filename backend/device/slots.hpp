@@ -1,9 +1,9 @@
-// Slots: the rows of a cache that forgets. A segment holds rows of one KV head after another, and a slot map beside
-// them says which token's each is; heads keep different tokens. These are the operations on slots that a device offers
-// below the cache (backend/cache), all enqueued in order. Shapes agree and memory is present when they arrive.
+// Slots: the rows of a cache that forgets. A segment (device.hpp) holds rows of one KV head after another, and a slot
+// map beside them says which token's each is; heads keep different tokens. These are the operations on slots that a
+// device offers below the cache (backend/cache), all enqueued in order. Shapes agree and memory is present when they
+// arrive.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -12,50 +12,6 @@
 #include "device/device.hpp"
 
 namespace winnow {
-
-// An entry of a slot map is negative where the slot is free; else the token id, and a flag for an anchor.
-// A token id is the token's position, or the host's cell where the host has cells.
-inline constexpr int32_t free_slot = -1;
-inline constexpr uint8_t free_slot_byte = 0xff; // every byte of it
-inline constexpr int32_t anchor_flag = 1 << 30; // token ids are below it
-
-// Rows of K and V in one format each, for every KV head of one layer of one sequence, or for those of `heads`.
-struct Segment {
-    Tensor k;          // [1, kv_heads, slots, head_size], any storage format
-    Tensor v;          // [1, kv_heads, slots, v_head_size], any storage format
-    Tensor tokens;     // I32 [1, kv_heads, 1, slots]: the slot map
-    Tensor importance; // F32 [1, kv_heads, 1, slots], or absent: the policy needs none
-    Tensor k_mean;     // F32 [1, kv_heads, 1, head_size], or absent; rows of K are stored less this
-    Tensor v_mean;     // F32 [1, kv_heads, 1, v_head_size], or absent; rows of V are stored less this
-    // In an attention k and v may be of some KV heads alone, in their order: bit h for head h; 0: of all. The rows of
-    // the others are then in further segments, which share the slots of the one before: `tokens` and what is beside it
-    // are the same there.
-    uint64_t heads = 0;
-    bool shares_slots = false;
-
-    int64_t slots() const { return k.shape[2]; }
-    int64_t kv_heads() const { return heads != 0 ? tokens.shape[1] : k.shape[1]; }
-    bool has_rows_of(int64_t head) const { return heads == 0 || (heads >> head & 1) != 0; }
-    // Where a head's rows are along k.shape[1].
-    int64_t rows_of_head(int64_t head) const {
-        return heads == 0 ? head : std::popcount(heads & ((uint64_t{1} << head) - 1));
-    }
-};
-// Without those that share slots: what knows maps and columns, and no rows.
-std::vector<Segment> with_own_slots(const std::vector<Segment>& segments);
-// Of heads [first, first + count) alone; `segment` has their rows.
-Segment heads_of(Segment segment, int64_t first, int64_t count);
-Tensor heads_of(Tensor tensor, int64_t first, int64_t count); // may be absent
-
-// Attention over the tokens of several segments, one softmax across them: Sdpa with batch 1, a key's token id from the
-// slot map in the place of its index (causality, window, ALiBi, the mask's column), free slots unseen. k, v and
-// slot_positions of `sdpa` are absent; scores_out, F32 [1, q_heads, q_len, slots], has the segments' slots one after
-// another and is -infinity where a slot is free or not seen (scores_mode is none or biased). sdpa.carry: the segments
-// have some of the keys alone.
-struct SlotAttention {
-    Sdpa sdpa;
-    std::vector<Segment> segments; // 1 to 4; the first that has slots has rows of all heads
-};
 
 // Writes tokens into slots: converts the rows, enters the token ids, puts the importance to 0.
 struct SlotAppend {
@@ -86,24 +42,24 @@ struct SlotAccumulate {
     Tensor output_sum; // F32 [1, kv_heads, 1, v_head_size]
 };
 
-// A step of a layer: tokens come in, their queries attend, and what that showed is accumulated; the same as the
-// launches of SlotAppend, SlotAttention and SlotAccumulate one after the other. The attention's scores_out and
-// row_stats are memory for it, there where queries count, and hold nothing afterwards that anybody may read; so
-// are the step weights, which a device has instead of them where one launch is all. They may lie in the same memory.
-struct SlotStep {
+// Fused attention of a layer: tokens come in, their queries attend, and what that showed is accumulated; the same as
+// the launches of SlotAppend, Sdpa and SlotAccumulate one after the other. The attention's scores_out and row_stats are
+// memory for it, there where queries count, and hold nothing afterwards that anybody may read; so are the weights,
+// which a device has instead of them where one launch is all. They may lie in the same memory.
+struct SlotAttend {
     std::optional<SlotAppend> append;
-    SlotAttention attention;     // scores_mode is none where no query counts
+    Sdpa attention;              // scores_mode is none where no query counts
     int64_t counted_queries = 0; // these three as in SlotAccumulate
     Importance importance;
     Tensor output_sum;
-    // F32 [1, 1, 1, step_weight_floats at least], where a buffer begins; there where one query counts.
-    Tensor step_weights;
+    // F32 [1, 1, 1, fused_weight_floats at least], where a buffer begins; there where one query counts.
+    Tensor weights;
 };
-// How many step weights there are for segments whose slots, each rounded up to a multiple of step_weight_slots, add up
-// to `slots`.
-inline constexpr int64_t step_weight_slots = 64;
-int64_t step_weight_floats(int64_t q_heads, int64_t kv_heads, int64_t slots);
-SlotAccumulate accumulate_of(const SlotStep& step);
+// How many weights there are for segments whose slots, each rounded up to a multiple of fused_weight_slots, add up to
+// `slots`.
+inline constexpr int64_t fused_weight_slots = 64;
+int64_t fused_weight_floats(int64_t q_heads, int64_t kv_heads, int64_t slots);
+SlotAccumulate accumulate_of(const SlotAttend& args);
 
 // Scores by slot become scores by token id: out[h][i][id] is the score of the slot with that token id, -infinity where
 // no slot of the KV head has it. Token ids beyond out's columns are left out.

@@ -91,11 +91,12 @@ bool DeferredAppend::defer(RuntimeState& state, const KvAppend& args) {
 
 bool DeferredAppend::can_ride(const Sdpa& args, const SdpaKernel& kernel) const {
     if (!is_deferred_ || kernel.slots || kernel.variant->entry_point != "sdpa_vector") return false;
-    if (args.batch() != 1 || args.k.shape[0] != 1 || args.q_len() != 1 || args.group() > kernel.rows) return false;
-    if (slot_ >= args.kv_len() || !is_cache_of(args_.k, args.k) || !is_cache_of(args_.v, args.v)) return false;
+    const Tensor &k = args.segments.front().k, &v = args.segments.front().v;
+    if (args.batch() != 1 || k.shape[0] != 1 || args.q_len() != 1 || args.group() > kernel.rows) return false;
+    if (slot_ >= args.kv_len() || !is_cache_of(args_.k, k) || !is_cache_of(args_.v, v)) return false;
     for (const Tensor* read : {&args.q, &args.mask, &args.mask_slopes, &args.alibi_slopes, &args.head_sink})
-        if (overlap(*read, args.k) || overlap(*read, args.v)) return false;
-    return !overlap(args.k, args.v);
+        if (overlap(*read, k) || overlap(*read, v)) return false;
+    return !overlap(k, v);
 }
 
 void DeferredAppend::take(RuntimeState& state) {

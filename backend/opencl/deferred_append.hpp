@@ -1,4 +1,4 @@
-// An append of one token that waits for the attention over its rows: both are one launch then, as a step of a cache is.
+// An append of one token that waits for the attention over its rows: both are one launch then, as fused attention is.
 // Where the context divides launches among the host's threads, a launch costs as much as some hundred keys, and a
 // host that keeps its own rows has two for each layer.
 //

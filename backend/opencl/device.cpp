@@ -55,7 +55,11 @@ public:
     std::string validate(const Sdpa& args) const override { return sdpa_.validate(args); }
     std::string validate(const KvAppend& args) const override { return opencl::validate(runtime_, args); }
     std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override {
-        if (is_packed(args.k.type) || is_packed(args.v.type)) self_test_.test_packed_attention();
+        const Segment& first = args.segments.front();
+        if (first.tokens)
+            self_test_.test_slot_attention();
+        else if (is_packed(first.k.type) || is_packed(first.v.type))
+            self_test_.test_packed_attention();
         return sdpa_.launch(args, want_event);
     }
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
@@ -78,11 +82,6 @@ public:
         return opencl::launch(runtime_, args, want_event);
     }
 
-    void validate(const SlotAttention& args) const override { sdpa_.validate(args); }
-    void launch(const SlotAttention& args) override {
-        self_test_.test_slot_attention();
-        sdpa_.launch(args);
-    }
     int64_t carried_floats(int64_t v_head_size) const override { return carried_floats_of(v_head_size); }
     void launch(const SlotAppend& args) override {
         self_test_.test_before("slot_append");
@@ -124,10 +123,10 @@ public:
         self_test_.test_before("page_pick");
         opencl::launch(runtime_, args);
     }
-    void step(const SlotStep& args) override {
+    void attend(const SlotAttend& args) override {
         self_test_.test_slot_attention();
         if (args.append) self_test_.test_before("slot_append");
-        if (!sdpa_.step(args, slot_append_)) Device::step(args);
+        if (!sdpa_.attend(args, slot_append_)) Device::attend(args);
     }
 
     std::unique_ptr<Event> mark() override { return Operation(runtime_).complete(true); }

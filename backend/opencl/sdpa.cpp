@@ -7,18 +7,10 @@
 
 #include "opencl/launchers.hpp"
 #include "opencl/runtime_state.hpp"
-#include "opencl/sdpa_step.hpp"
+#include "opencl/sdpa_fused.hpp"
 
 namespace winnow::opencl {
 namespace {
-
-Segment segment_of(const Sdpa& args) {
-    Segment segment;
-    segment.k = args.k;
-    segment.v = args.v;
-    segment.tokens = args.slot_positions;
-    return segment;
-}
 
 // How many segments are what products of small matrices take (kernels/tensor_formats.h, sdpa_group_segment.h).
 uint32_t count_multiplied(const SdpaKernel& kernel) {
@@ -44,42 +36,16 @@ bool gains_by_blocks(const Variant& row, const Sdpa& args, const SdpaKernel& ker
     return !multiplies || args.v_threshold != 0 || count_multiplied(kernel) < kernel.segments;
 }
 
-// The segments that have slots, and the description as if the first were all.
-struct SlotCall {
-    Sdpa args;
-    std::array<const Segment*, SDPA_MOST_SEGMENTS> filled{};
-    size_t count = 0;
-    SdpaSegments segments() const { return {filled.data(), count}; }
-};
-
-SlotCall read(const SlotAttention& attention) {
-    const auto refuse = [](const std::string& reason) { throw Error(WINNOW_ERROR_UNSUPPORTED, reason); };
-    SlotCall call;
-    call.args = attention.sdpa;
-    for (const Segment& segment : attention.segments) {
-        if (segment.slots() == 0) continue;
-        if (call.count == SDPA_MOST_SEGMENTS)
-            refuse("attention over more than " + std::to_string(SDPA_MOST_SEGMENTS) + " segments");
-        call.filled[call.count++] = &segment;
-    }
-    if (call.count == 0) refuse("attention over segments without a slot");
-    if (call.args.scores_mode != Scores::none && call.args.scores_mode != Scores::biased)
-        refuse("attention over segments gives biased scores only");
-    call.args.k = call.filled[0]->k;
-    call.args.v = call.filled[0]->v;
-    return call;
-}
-
 } // namespace
 
-SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
+SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
     const bool can_combine = runtime_.capabilities().single_launch;
     if (options_.launches == 1 && !can_combine) {
         throw Error(WINNOW_ERROR_UNSUPPORTED,
                     "launches=1 is forced, but the device has no device-scope acquire/release atomics");
     }
     const bool single_launch = can_combine && options_.launches != 2;
-    check_sdpa(args, segments);
+    check_sdpa(args);
     const std::pair<const Tensor*, const char*> tensors[] = {{&args.q, "sdpa: q"},
                                                              {&args.out, "sdpa: out"},
                                                              {&args.mask, "sdpa: attn_mask"},
@@ -90,15 +56,15 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
                                                              {&args.row_stats, "sdpa: row_stats"},
                                                              {&args.v_rows_skipped, "sdpa: v_rows_skipped"}};
     for (const auto& [tensor, name] : tensors) runtime_.check_extent(*tensor, name);
-    for (const Segment* segment : segments) {
-        runtime_.check_extent(segment->k, "sdpa: k");
-        runtime_.check_extent(segment->v, "sdpa: v");
-        runtime_.check_extent(segment->tokens, "sdpa: slot_positions");
+    for (const Segment& segment : args.segments) {
+        runtime_.check_extent(segment.k, "sdpa: k");
+        runtime_.check_extent(segment.v, "sdpa: v");
+        runtime_.check_extent(segment.tokens, "sdpa: slot_positions");
     }
     SdpaKernel kernel;
     kernel.single_launch = single_launch;
-    kernel.slots = static_cast<bool>(segments[0]->tokens);
-    for (const Segment* segment : segments) kernel.formats[kernel.segments++] = {segment->k.type, segment->v.type};
+    kernel.slots = static_cast<bool>(args.segments.front().tokens);
+    for (const Segment& segment : args.segments) kernel.formats[kernel.segments++] = {segment.k.type, segment.v.type};
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());
     const Variant& variant = choose_variant(
@@ -123,47 +89,32 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args, SdpaSegments segments) const {
     return kernel;
 }
 
-std::string SdpaLauncher::validate(const Sdpa& args) const {
-    const Segment segment = segment_of(args);
-    return choose(args, std::array{&segment}).name();
-}
+std::string SdpaLauncher::validate(const Sdpa& args) const { return choose(args).name(); }
 
 std::unique_ptr<Event> SdpaLauncher::launch(const Sdpa& args, bool want_event) {
-    const Segment segment = segment_of(args);
-    const std::array segments{&segment};
-    SdpaKernel kernel = choose(args, segments);
+    SdpaKernel kernel = choose(args);
     RuntimeState& state = runtime_.state();
     if (!state.deferred.can_ride(args, kernel))
-        return launch_sdpa(runtime_, programs_, kernel, args, segments, options_, want_event);
+        return launch_sdpa(runtime_, programs_, kernel, args, options_, want_event);
     kernel.append = true;
     return state.deferred.launched(state, [&] {
-        return launch_sdpa(runtime_, programs_, kernel, args, segments, options_, want_event,
+        return launch_sdpa(runtime_, programs_, kernel, args, options_, want_event,
                            {.deferred = &state.deferred, .appends_token = true});
     });
 }
 
-void SdpaLauncher::validate(const SlotAttention& args) const {
-    const SlotCall call = read(args);
-    choose(call.args, call.segments());
-}
-
-void SdpaLauncher::launch(const SlotAttention& args) {
-    const SlotCall call = read(args);
-    launch_sdpa(runtime_, programs_, choose(call.args, call.segments()), call.args, call.segments(), options_, false);
-}
-
-bool SdpaLauncher::step(const SlotStep& args, SegmentKernel& slot_append) {
-    SlotCall call = read(args.attention);
-    call.args.scores_mode = Scores::none;
-    call.args.scores_out = call.args.row_stats = {};
-    SdpaKernel kernel = choose(call.args, call.segments());
-    if (!steps_in_one_launch(kernel, call.args)) return false;
-    kernel.step = true;
+bool SdpaLauncher::attend(const SlotAttend& args, SegmentKernel& slot_append) {
+    Sdpa attention = args.attention;
+    attention.scores_mode = Scores::none;
+    attention.scores_out = attention.row_stats = {};
+    SdpaKernel kernel = choose(attention);
+    if (!can_be_fused(kernel, attention)) return false;
+    kernel.is_fused = true;
     kernel.statistic = args.importance.statistic;
-    SdpaStep step{.args = &args};
-    step.appends_token = args.append && can_append_token(*args.append, *call.filled[0]);
-    if (args.append && !step.appends_token) opencl::launch(runtime_, slot_append, *args.append);
-    launch_sdpa(runtime_, programs_, kernel, call.args, call.segments(), options_, false, step);
+    SdpaFused fused{.args = &args};
+    fused.appends_token = args.append && can_append_token(*args.append, attention.segments.front());
+    if (args.append && !fused.appends_token) opencl::launch(runtime_, slot_append, *args.append);
+    launch_sdpa(runtime_, programs_, kernel, attention, options_, false, fused);
     return true;
 }
 

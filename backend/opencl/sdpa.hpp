@@ -1,4 +1,4 @@
-// The operations sdpa and attention over slots: chooses between their kernels and launches.
+// Attention, and fused attention over slots: chooses between their kernels and launches.
 #pragma once
 
 #include <memory>
@@ -18,15 +18,12 @@ public:
     std::string validate(const Sdpa& args) const;
     std::unique_ptr<Event> launch(const Sdpa& args, bool want_event);
 
-    void validate(const SlotAttention& args) const;
-    void launch(const SlotAttention& args);
-
     // All in one launch, or in two where the token comes into packed rows. Does nothing and returns false where the
     // attention is not that of one query token in one block of rows.
-    bool step(const SlotStep& args, SegmentKernel& slot_append);
+    bool attend(const SlotAttend& args, SegmentKernel& slot_append);
 
 private:
-    SdpaKernel choose(const Sdpa& args, SdpaSegments segments) const;
+    SdpaKernel choose(const Sdpa& args) const;
 
     Runtime& runtime_;
     const VariantOptions& options_;

@@ -67,7 +67,9 @@ bool is_hidden(const Tensor& mask, int64_t column) {
 } // namespace
 
 std::string SdpaKernel::name() const {
-    std::string name(variant->entry_point);
+    std::string name;
+    name.reserve(128); // once: each step of a cache asks
+    name += variant->entry_point;
     const auto is_quantized = [](const Formats& one) { return is_packed(one.k) || is_packed(one.v); };
     if (std::any_of(formats.begin(), formats.begin() + segments, is_quantized)) name += "_quantized";
     name.append("_").append(variant->shape);
@@ -84,8 +86,8 @@ std::string SdpaKernel::name() const {
 
 std::string SdpaKernel::options() const {
     std::string options = "-DSEGMENTS=" + std::to_string(segments) + (slots ? " -DSLOTS=1" : " -DSLOTS=0");
-    options += step ? " -DSTEP=1" : " -DSTEP=0";
-    if (step) options.append(" ").append(statistic_option(statistic));
+    options += is_fused ? " -DSTEP=1" : " -DSTEP=0";
+    if (is_fused) options.append(" ").append(statistic_option(statistic));
     options += append ? " -DAPPEND=1" : " -DAPPEND=0";
     std::vector<Type> used;
     for (uint32_t i = 0; i < segments; ++i) {
@@ -118,14 +120,14 @@ int64_t end_of_seen(const Tensor& mask, int64_t keys) {
     return end;
 }
 
-SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    const VariantOptions& forced, const Tuning& tuning, int64_t seen_end) {
+SdpaDivision divide(const Sdpa& args, const SdpaKernel& kernel, uint32_t compute_units, const VariantOptions& forced,
+                    const Tuning& tuning, int64_t seen_end) {
     SdpaDivision division;
     int64_t kv_len = 0, next = 0;
-    for (const Segment* segment : segments) {
-        if (segment->shares_slots) continue;
-        kv_len = next + segment->slots();
-        next = next_first_key(next, *segment);
+    for (const Segment& segment : args.segments) {
+        if (segment.shares_slots) continue;
+        kv_len = next + segment.slots();
+        next = next_first_key(next, segment);
     }
     int64_t begin = 0;
     int64_t end = kv_len;
@@ -169,7 +171,7 @@ size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
     uint64_t bits =
         kernel.head_size | static_cast<uint64_t>(kernel.v_head_size) << 12 | static_cast<uint64_t>(kernel.rows) << 24;
     bits |= static_cast<uint64_t>(kernel.single_launch) << 56 | static_cast<uint64_t>(kernel.slots) << 57 |
-            static_cast<uint64_t>(kernel.step) << 58 | static_cast<uint64_t>(kernel.append) << 59 |
+            static_cast<uint64_t>(kernel.is_fused) << 58 | static_cast<uint64_t>(kernel.append) << 59 |
             static_cast<uint64_t>(kernel.statistic) << 60;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <unordered_map>
 
@@ -17,10 +16,6 @@
 
 namespace winnow::opencl {
 
-// What is attended over: one segment or more, of Sdpa as of SlotAttention. Where none has `tokens`, there is one, and
-// key j is row j.
-using SdpaSegments = std::span<const Segment* const>;
-
 // One specialisation of one attention kernel; a key of the programs in use.
 struct SdpaKernel {
     struct Formats {
@@ -31,8 +26,8 @@ struct SdpaKernel {
     const Variant* variant = nullptr; // a row of the list
     bool single_launch = false;
     bool slots = false;
-    bool step = false;                     // a step of decoding in one launch
-    Statistic statistic = Statistic::none; // of a step
+    bool is_fused = false;                 // SlotAttend in one launch
+    Statistic statistic = Statistic::none; // of fused attention
     bool append = false;                   // attention that stores a token before, over rows without slots
     uint32_t segments = 0;
     std::array<Formats, SDPA_MOST_SEGMENTS> formats;
@@ -55,10 +50,10 @@ struct SdpaDivision {
     uint64_t work = 0; // multiply-adds of all groups
 };
 
-// `args` has the k and v of the first segment. No row sees a key from seen_end on. Of `forced` its splits and groups
-// count; `tuning` is for the kernel of few rows, which is what was measured, as far as its groups go.
-SdpaDivision divide(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel, uint32_t compute_units,
-                    const VariantOptions& forced, const Tuning& tuning, int64_t seen_end);
+// No row sees a key from seen_end on. Of `forced` its splits and groups count; `tuning` is for the kernel of few rows,
+// which is what was measured, as far as its groups go.
+SdpaDivision divide(const Sdpa& args, const SdpaKernel& kernel, uint32_t compute_units, const VariantOptions& forced,
+                    const Tuning& tuning, int64_t seen_end);
 
 // Where the keys end that a mask of a single row in the host's memory shows; `keys` where it has more rows than one.
 // Hosts pad the keys of a decode step to a multiple (llama.cpp: 256), and what the padding seems to cost would divide a

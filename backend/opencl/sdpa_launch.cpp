@@ -1,4 +1,4 @@
-// From winnow::Sdpa or winnow::SlotAttention to a launch of sdpa_vector or sdpa_prefill.
+// From winnow::Sdpa to a launch of sdpa_vector or sdpa_prefill.
 #include "opencl/sdpa_launch.hpp"
 
 #include <algorithm>
@@ -29,13 +29,6 @@ bool may_read_mask(const RuntimeState& state, const Sdpa& args) {
            !state.is_pending && !state.workers.is_hosts;
 }
 
-int64_t slots_of(SdpaSegments segments) {
-    int64_t slots = 0;
-    for (const Segment* segment : segments)
-        if (!segment->shares_slots) slots += segment->slots();
-    return slots;
-}
-
 // The view of a tensor that KV heads or batch entries may share.
 tensor_view shared_view(const Tensor& tensor, const Bound& bound) {
     tensor_view result = view(tensor, bound);
@@ -45,35 +38,35 @@ tensor_view shared_view(const Tensor& tensor, const Bound& bound) {
 }
 
 // The fields of the segments, and their memory.
-void bind_segments(Operation& operation, SdpaSegments segments, const SdpaKernel& kernel, const SdpaStep& step,
+void bind_segments(Operation& operation, const Sdpa& args, const SdpaKernel& kernel, const SdpaFused& fused,
                    sdpa_params& params, std::vector<const Memory*>& memory) {
     int64_t first_key = 0, first_score = 0, next_key = 0, next_score = 0;
     sdpa_segment* field = params.segment;
-    for (const Segment* segment : segments) {
-        const Access access = step.appends_token && segment == segments[0] ? Access::read_write : Access::read;
-        const Bound k = operation.bind(segment->k, access);
-        const Bound v = operation.bind(segment->v, access);
+    for (const Segment& segment : args.segments) {
+        const Access access = fused.appends_token && field == params.segment ? Access::read_write : Access::read;
+        const Bound k = operation.bind(segment.k, access);
+        const Bound v = operation.bind(segment.v, access);
         memory.insert(memory.end(), {k.memory, v.memory});
-        field->k = view(segment->k, k);
-        field->v = view(segment->v, v);
+        field->k = view(segment.k, k);
+        field->v = view(segment.v, v);
         if (kernel.slots) {
-            const Bound tokens = operation.bind(segment->tokens, access);
-            const Bound k_mean = operation.bind(segment->k_mean, Access::read);
-            const Bound v_mean = operation.bind(segment->v_mean, Access::read);
+            const Bound tokens = operation.bind(segment.tokens, access);
+            const Bound k_mean = operation.bind(segment.k_mean, Access::read);
+            const Bound v_mean = operation.bind(segment.v_mean, Access::read);
             memory.insert(memory.end(), {tokens.memory, k_mean.memory, v_mean.memory});
-            field->positions = shared_view(segment->tokens, tokens);
-            if (segment->k_mean) field->k_mean = view(segment->k_mean, k_mean);
-            if (segment->v_mean) field->v_mean = view(segment->v_mean, v_mean);
-            field->has_k_mean = static_cast<bool>(segment->k_mean);
-            field->has_v_mean = static_cast<bool>(segment->v_mean);
-            if (!segment->shares_slots) {
+            field->positions = shared_view(segment.tokens, tokens);
+            if (segment.k_mean) field->k_mean = view(segment.k_mean, k_mean);
+            if (segment.v_mean) field->v_mean = view(segment.v_mean, v_mean);
+            field->has_k_mean = static_cast<bool>(segment.k_mean);
+            field->has_v_mean = static_cast<bool>(segment.v_mean);
+            if (!segment.shares_slots) {
                 first_key = next_key;
                 first_score = next_score;
-                next_key = next_first_key(first_key, *segment);
-                next_score += segment->slots();
+                next_key = next_first_key(first_key, segment);
+                next_score += segment.slots();
             }
-            field->heads = segment->heads;
-            field->slots = static_cast<uint32_t>(segment->slots());
+            field->heads = segment.heads;
+            field->slots = static_cast<uint32_t>(segment.slots());
             field->first_key = static_cast<uint32_t>(first_key);
             field->first_score = static_cast<uint32_t>(first_score);
         }
@@ -91,8 +84,7 @@ bool has_keys_to_finish(const SdpaKernel& kernel, const Sdpa& args, const sdpa_p
     return accumulates || args.scores_mode == Scores::probs;
 }
 
-sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKernel& kernel,
-                        const SdpaDivision& division) {
+sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDivision& division) {
     sdpa_params params{};
     params.q_offset = args.q_offset;
     params.window_left = args.window_left;
@@ -101,8 +93,8 @@ sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKerne
     params.kv_heads = static_cast<uint32_t>(args.kv_heads());
     params.group = static_cast<uint32_t>(args.group());
     params.q_len = static_cast<uint32_t>(args.q_len());
-    params.kv_len = static_cast<uint32_t>(slots_of(segments));
-    params.kv_share = static_cast<uint32_t>(args.batch() / args.k.shape[0]);
+    params.kv_len = static_cast<uint32_t>(args.kv_len());
+    params.kv_share = static_cast<uint32_t>(args.kv_share());
     params.key_begin = division.key_begin;
     params.key_end = division.key_end;
     params.row_blocks = division.row_blocks;
@@ -125,20 +117,25 @@ sdpa_params make_params(const Sdpa& args, SdpaSegments segments, const SdpaKerne
     return params;
 }
 
-uint64_t bytes_of(const Sdpa& args, SdpaSegments segments) {
+uint64_t bytes_of(const Sdpa& args) {
     uint64_t bytes = args.scores_out.stored_bytes();
-    for (const Segment* segment : segments)
-        bytes += segment->k.stored_bytes() + segment->v.stored_bytes() +
-                 (segment->shares_slots ? 0 : segment->tokens.stored_bytes());
+    for (const Segment& segment : args.segments)
+        bytes += segment.k.stored_bytes() + segment.v.stored_bytes() +
+                 (segment.shares_slots ? 0 : segment.tokens.stored_bytes());
     return bytes;
 }
 
 } // namespace
 
-void check_sdpa(const Sdpa& args, SdpaSegments segments) {
+void check_sdpa(const Sdpa& args) {
     const auto refuse = [](const std::string& reason) { throw Error(WINNOW_ERROR_UNSUPPORTED, reason); };
-    for (const Segment* segment : segments) {
-        for (const auto& [tensor, name] : {std::pair(&segment->k, "k"), std::pair(&segment->v, "v")}) {
+    if (args.segments.size() > SDPA_MOST_SEGMENTS)
+        refuse("attention over more than " + std::to_string(SDPA_MOST_SEGMENTS) + " segments");
+    if (args.segments.size() > 1 && args.scores_mode != Scores::none && args.scores_mode != Scores::biased)
+        refuse("attention over segments gives biased scores only");
+    for (const Segment& segment : args.segments) {
+        if (segment.slots() == 0) refuse("attention over segments without a slot");
+        for (const auto& [tensor, name] : {std::pair(&segment.k, "k"), std::pair(&segment.v, "v")}) {
             if (!is_storage_format(tensor->type)) {
                 refuse(std::string(name) + ": no kernel reads the format " + type_name(tensor->type));
             }
@@ -150,7 +147,7 @@ void check_sdpa(const Sdpa& args, SdpaSegments segments) {
                std::to_string(args.v_head_size()) + " for v");
     }
     constexpr int64_t most = std::numeric_limits<int32_t>::max() / 2;
-    if (slots_of(segments) > most || args.q_len() > most / args.group()) {
+    if (args.kv_len() > most || args.q_len() > most / args.group()) {
         refuse("more than " + std::to_string(most) + " keys, or rows of one KV head");
     }
     if (args.batch() > most / args.kv_heads() ||
@@ -160,14 +157,13 @@ void check_sdpa(const Sdpa& args, SdpaSegments segments) {
 }
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
-                                   SdpaSegments segments, const VariantOptions& options, bool want_event,
-                                   const SdpaStep& step) {
+                                   const VariantOptions& options, bool want_event, const SdpaFused& fused) {
     const int64_t seen_end =
         may_read_mask(runtime.state(), args) ? end_of_seen(args.mask, args.kv_len()) : args.kv_len();
     const SdpaDivision division =
-        divide(args, segments, kernel, runtime.capabilities().compute_units, options, runtime.state().tuning, seen_end);
+        divide(args, kernel, runtime.capabilities().compute_units, options, runtime.state().tuning, seen_end);
     const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
-    sdpa_params params = make_params(args, segments, kernel, division);
+    sdpa_params params = make_params(args, kernel, division);
 
     Operation operation(runtime);
     const Bound q = operation.bind(args.q, Access::read);
@@ -214,17 +210,17 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     Grid grid{.groups = {static_cast<size_t>(division.work_tiles * division.splits), 1, 1},
               .group_size = group_size,
               .work = division.work};
-    if (runtime.state().times.are_wanted()) grid.bytes = bytes_of(args, segments);
+    if (runtime.state().times.are_wanted()) grid.bytes = bytes_of(args);
     std::vector<const Memory*> memory;
     memory.reserve(32);
     memory.assign({q.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory, scores.memory,
                    stats.memory, skipped.memory, carried.memory, scratch});
-    bind_segments(operation, segments, kernel, step, params, memory);
+    bind_segments(operation, args, kernel, fused, params, memory);
     std::vector<const Memory*> accumulated; // what the accumulate alone needs
-    if (kernel.append) bind_deferred(operation, *step.deferred, params, memory);
-    if (kernel.step) accumulated = bind_step(operation, kernel, step, segments, division, params, memory);
+    if (kernel.append) bind_deferred(operation, *fused.deferred, params, memory);
+    if (kernel.is_fused) accumulated = bind_fused(operation, kernel, fused, division, params, memory);
     params.combine_groups = has_keys_to_finish(kernel, args, params) ? division.splits : 1;
-    const size_t params_size = offsetof(sdpa_params, segment) + segments.size() * sizeof(sdpa_segment);
+    const size_t params_size = offsetof(sdpa_params, segment) + args.segments.size() * sizeof(sdpa_segment);
     operation.launch(*pair.attend, &params, params_size, memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
         grid = {.groups = {static_cast<size_t>(division.work_tiles * params.combine_groups), 1, 1},

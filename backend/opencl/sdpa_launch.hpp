@@ -1,22 +1,20 @@
-// From winnow::Sdpa, or a winnow::SlotAttention, to a launch, whichever kernel it is: the parameter struct, the memory
-// and the launch.
+// From winnow::Sdpa to a launch, whichever kernel it is: the parameter struct, the memory and the launch.
 #pragma once
 
 #include <memory>
 
+#include "opencl/sdpa_fused.hpp"
 #include "opencl/sdpa_kernel.hpp"
-#include "opencl/sdpa_step.hpp"
 
 namespace winnow::opencl {
 
-// Throws UNSUPPORTED with the reason where no attention kernel can do it. `args` has the k and v of the first segment.
-void check_sdpa(const Sdpa& args, SdpaSegments segments);
+// Throws UNSUPPORTED with the reason where no attention kernel can do it.
+void check_sdpa(const Sdpa& args);
 
 // Of a row of Carry: sdpa_carried.h.
 constexpr int64_t carried_floats_of(int64_t v_head_size) { return (v_head_size + 15) / 16 * 16 + 2; }
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
-                                   SdpaSegments segments, const VariantOptions& options, bool want_event,
-                                   const SdpaStep& step = {});
+                                   const VariantOptions& options, bool want_event, const SdpaFused& fused = {});
 
 } // namespace winnow::opencl

@@ -129,7 +129,7 @@ void SelfTest::test_attention() {
                                        " of many query tokens wrong, which is not used for it: " + wrong);
 }
 
-void SelfTest::test_slot_attention() { test_also({"a step of a cache", test_step}); }
+void SelfTest::test_slot_attention() { test_also({"a step of a cache", test_fused_attention}); }
 
 void SelfTest::test_packed_attention() { test_also({"attention over packed rows", test_packed_rows}); }
 

@@ -85,8 +85,9 @@ std::string attend(AttentionCase& problem, float v_threshold, Device& device) {
     constexpr int64_t float_row = head_size * sizeof(float);
     Sdpa args;
     args.q = case_tensor(Type::f32, problem.q.data(), {1, q_heads, problem.tokens, head_size}, float_row);
-    args.k = case_tensor(problem.type, problem.stored_k.data(), {1, 1, keys, head_size}, sizeof(StoredRow));
-    args.v = case_tensor(problem.type, problem.stored_v.data(), {1, 1, keys, head_size}, sizeof(StoredRow));
+    Segment& stored = args.segments.emplace_back();
+    stored.k = case_tensor(problem.type, problem.stored_k.data(), {1, 1, keys, head_size}, sizeof(StoredRow));
+    stored.v = case_tensor(problem.type, problem.stored_v.data(), {1, 1, keys, head_size}, sizeof(StoredRow));
     args.out = case_tensor(Type::f32, problem.out.data(), {1, q_heads, problem.tokens, head_size}, float_row);
     args.scale = logit_scale;
     args.v_threshold = v_threshold;

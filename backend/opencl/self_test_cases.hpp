@@ -17,12 +17,12 @@
 
 namespace winnow::opencl {
 
-inline constexpr int64_t self_test_heads = 4;  // of queries
-inline constexpr int64_t self_test_tokens = 9; // of a prompt: a block of 32 rows, and one that is not full
-std::string test_attention(Device& device);    // of one token over keys and values in f16
-std::string test_prompt(Device& device);       // of many tokens
-std::string test_packed_rows(Device& device);  // of one token over keys and values in q8_0
-std::string test_step(Device& device);         // of one token that a cache stores, over two segments
+inline constexpr int64_t self_test_heads = 4;     // of queries
+inline constexpr int64_t self_test_tokens = 9;    // of a prompt: a block of 32 rows, and one that is not full
+std::string test_attention(Device& device);       // of one token over keys and values in f16
+std::string test_prompt(Device& device);          // of many tokens
+std::string test_packed_rows(Device& device);     // of one token over keys and values in q8_0
+std::string test_fused_attention(Device& device); // of one token that a cache stores, over two segments
 std::string test_kv_append(Device& device);
 std::string test_kv_requantize(Device& device);
 std::string test_kv_dequantize(Device& device);

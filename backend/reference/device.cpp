@@ -17,7 +17,6 @@
 #include "reference/sdpa.hpp"
 #include "reference/slot_accumulate.hpp"
 #include "reference/slot_append.hpp"
-#include "reference/slot_attention.hpp"
 #include "reference/slot_compact.hpp"
 #include "reference/slot_copy.hpp"
 #include "reference/slot_edit.hpp"
@@ -155,10 +154,6 @@ std::unique_ptr<Event> ReferenceDevice::launch(const Hadamard& args, bool want_e
     run("hadamard", hadamard, args);
     return completed(want_event);
 }
-
-void ReferenceDevice::validate(const SlotAttention& args) const { validate_slot_attention(args); }
-
-void ReferenceDevice::launch(const SlotAttention& args) { run("slot_attention", slot_attention, args); }
 
 int64_t ReferenceDevice::carried_floats(int64_t v_head_size) const { return carried_floats_of(v_head_size); }
 

@@ -29,8 +29,6 @@ public:
     std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override;
     std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override;
 
-    void validate(const SlotAttention& args) const override;
-    void launch(const SlotAttention& args) override;
     int64_t carried_floats(int64_t v_head_size) const override;
     void launch(const SlotAppend& args) override;
     void launch(const SlotAccumulate& args) override;

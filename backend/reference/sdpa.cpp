@@ -10,6 +10,7 @@
 
 #include "reference/element.hpp"
 #include "reference/row.hpp"
+#include "reference/slot_rows.hpp"
 #include "reference/view.hpp"
 
 namespace winnow::reference {
@@ -23,13 +24,22 @@ struct Row {
     int64_t position;
 };
 
-std::vector<std::vector<double>> decode_head(const Tensor& tensor, int64_t batch, int64_t head) {
-    std::vector<std::vector<double>> rows;
-    for (int64_t token = 0; token < tensor.shape[2]; ++token) {
-        std::vector<double>& row = rows.emplace_back(static_cast<size_t>(tensor.shape[3]));
-        decode_row(tensor.type, row_address(tensor, batch, head, token), tensor.shape[3], row.data());
+// What a KV head has stored: row for row a key, its value, and the position of both.
+struct Stored {
+    std::vector<std::vector<double>> keys, values;
+    std::vector<int64_t> positions; // negative: nothing is there
+};
+
+void gather(const Segment& segment, int64_t batch, int64_t head, Stored& to) {
+    if (!segment.has_rows_of(head)) return; // a segment that shares these slots has them
+    Segment its = heads_of(segment, head, 1);
+    for (Tensor* each : {&its.k, &its.v, &its.tokens}) each->offset += static_cast<uint64_t>(batch * each->stride[0]);
+    for (int64_t slot = 0; slot < its.slots(); ++slot) {
+        to.keys.push_back(slot_row(its.k, its.k_mean, 0, slot));
+        to.values.push_back(slot_row(its.v, its.v_mean, 0, slot));
+        const int32_t token = its.tokens ? entry(its.tokens, 0, slot) : static_cast<int32_t>(slot);
+        to.positions.push_back(is_live(token) ? token_id_of(token) : free_slot);
     }
-    return rows;
 }
 
 double per_head(const Tensor& tensor, int64_t head, double absent) {
@@ -182,27 +192,21 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
 std::string validate_sdpa(const Sdpa& args) {
     for (const Tensor* tensor : {&args.q, &args.out})
         if (!is_floating(tensor->type)) refuse_type(tensor->type);
-    require_rows(args.k, "k");
-    require_rows(args.v, "v");
+    for (const Segment& segment : args.segments) {
+        require_rows(segment.k, "k");
+        require_rows(segment.v, "v");
+    }
     return "reference";
 }
 
-void attend(const Sdpa& args, int64_t batch, int64_t first_head, int64_t heads, const Stored& stored) {
-    for (int64_t head = first_head; head < first_head + heads; ++head)
-        for (int64_t token = 0; token < args.q_len(); ++token)
-            attend_row(args, {batch, head, token, args.q_offset + token}, stored);
-}
-
 void sdpa(const Sdpa& args) {
-    const int64_t k_batches = args.batch() / args.k.shape[0];
-    const int64_t v_batches = args.batch() / args.v.shape[0];
     for (int64_t batch = 0; batch < args.batch(); ++batch)
-        for (int64_t head = 0; head < args.kv_heads(); ++head) {
-            Stored stored{
-                decode_head(args.k, batch / k_batches, head), decode_head(args.v, batch / v_batches, head), {}};
-            for (int64_t key = 0; key < args.kv_len(); ++key) // without slot_positions: key
-                stored.positions.push_back(row_index(args.slot_positions, batch / k_batches, head, key));
-            attend(args, batch, head * args.group(), args.group(), stored);
+        for (int64_t kv_head = 0; kv_head < args.kv_heads(); ++kv_head) {
+            Stored stored;
+            for (const Segment& segment : args.segments) gather(segment, batch / args.kv_share(), kv_head, stored);
+            for (int64_t head = kv_head * args.group(); head < (kv_head + 1) * args.group(); ++head)
+                for (int64_t token = 0; token < args.q_len(); ++token)
+                    attend_row(args, {batch, head, token, args.q_offset + token}, stored);
         }
 }
 

@@ -32,8 +32,8 @@ void each_element(const Tensor& tensor, const std::function<void(std::byte*)>& f
 
 void forget_last_key(Sdpa& args) {
     if (args.kv_len() < 2) return;
-    --args.k.shape[2];
-    --args.v.shape[2];
+    --args.segments[0].k.shape[2];
+    --args.segments[0].v.shape[2];
     if (args.scores_out) --args.scores_out.shape[2 + 1];
 }
 
@@ -44,7 +44,8 @@ void write_before_row(const Tensor& tensor) {
 
 // A NaN where nobody looks must not matter; here it does.
 void leak_last_key(const Sdpa& args) {
-    const double seen = load(args.k.type, address(args.k, 0, 0, args.kv_len() - 1, 0));
+    const Tensor& k = args.segments[0].k;
+    const double seen = load(k.type, address(k, 0, 0, args.kv_len() - 1, 0));
     if (std::isnan(seen) || std::isinf(seen))
         each_element(args.out, [&](std::byte* at) { store(args.out.type, at, load(args.out.type, at) + 0 * seen); });
 }
@@ -87,11 +88,17 @@ std::map<std::string, Defect> dense_defects() {
         {"mask_of_the_first_head", {.before_sdpa = [](Sdpa& a) { a.mask.stride[1] = 0; }}},
         {"mask_of_the_first_batch", {.before_sdpa = [](Sdpa& a) { a.mask.stride[0] = 0; }}},
         {"scale_a_little_off", {.before_sdpa = [](Sdpa& a) { a.scale *= 1.0002f; }}},
-        {"first_kv_head_only", {.before_sdpa = [](Sdpa& a) { a.k.stride[1] = a.v.stride[1] = 0; }}},
-        {"kv_batch_ignored", {.before_sdpa = [](Sdpa& a) { a.k.stride[0] = a.v.stride[0] = 0; }}},
-        {"slot_positions_ignored", {.before_sdpa = [](Sdpa& a) { a.slot_positions = {}; }}},
-        {"slot_positions_of_the_first_head", {.before_sdpa = [](Sdpa& a) { a.slot_positions.stride[1] = 0; }}},
-        {"slot_positions_of_the_first_batch", {.before_sdpa = [](Sdpa& a) { a.slot_positions.stride[0] = 0; }}},
+        {"first_kv_head_only",
+         {.before_sdpa = [](Sdpa& a) { a.segments[0].k.stride[1] = a.segments[0].v.stride[1] = 0; }}},
+        {"kv_batch_ignored",
+         {.before_sdpa = [](Sdpa& a) { a.segments[0].k.stride[0] = a.segments[0].v.stride[0] = 0; }}},
+        {"slot_positions_ignored", {.before_sdpa = [](Sdpa& a) { a.segments[0].tokens = {}; }}},
+        {"slot_positions_of_the_first_head",
+         {.before_sdpa =
+              [](Sdpa& a) {
+                  for (Segment& segment : a.segments) segment.tokens.stride[1] = 0;
+              }}},
+        {"slot_positions_of_the_first_batch", {.before_sdpa = [](Sdpa& a) { a.segments[0].tokens.stride[0] = 0; }}},
         {"scores_of_the_wrong_stage",
          {.before_sdpa =
               [](Sdpa& a) {
@@ -213,7 +220,6 @@ public:
         return launch_with(defect_.before_hadamard, defect_.after_hadamard, given, want_event);
     }
 
-    void launch(const SlotAttention& given) override { launch_slots(defect_.before_slot_attention, {}, given); }
     void launch(const SlotAppend& given) override { launch_slots(defect_.before_slot_append, {}, given); }
     void launch(const SlotAccumulate& given) override { launch_slots(defect_.before_slot_accumulate, {}, given); }
     void launch(const SlotScores& given) override { launch_slots(defect_.before_slot_scores, {}, given); }

@@ -21,7 +21,6 @@ struct Defect {
     std::function<void(const KvDequantize&)> after_dequantize = {};
     std::function<void(Hadamard&)> before_hadamard = {};
     std::function<void(const Hadamard&)> after_hadamard = {};
-    std::function<void(SlotAttention&)> before_slot_attention = {};
     std::function<void(SlotAppend&)> before_slot_append = {};
     std::function<void(SlotAccumulate&)> before_slot_accumulate = {};
     std::function<void(SlotScores&)> before_slot_scores = {};

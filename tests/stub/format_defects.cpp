@@ -171,7 +171,7 @@ void take_the_other_norm(KvAppend& args) {
 // ---- Attention -----------------------------------------------------------------------------------------------------
 
 void leave_output_rotated(const Sdpa& args) {
-    if (!is_rotated(args.v.type)) return;
+    if (!is_rotated(args.segments[0].v.type)) return;
     std::vector<double> row(static_cast<size_t>(args.v_head_size()));
     each_row(args.out, [&](int64_t batch, int64_t head, int64_t token) {
         std::byte* const at = row_address(args.out, batch, head, token);
@@ -183,30 +183,33 @@ void leave_output_rotated(const Sdpa& args) {
 
 // Weights that are not multiplied by their rows' factors.
 void forget_factors_of_v(Sdpa& args) {
-    if (!is_rotated(args.v.type)) return;
-    make_own(args.v);
-    const uint64_t bytes = row_bytes(args.v.type, args.v_head_size());
-    each_row(args.v, [&](int64_t batch, int64_t head, int64_t row) {
-        store(Type::f16, row_address(args.v, batch, head, row) + bytes - 2, 1.0);
+    Tensor& v = args.segments[0].v;
+    if (!is_rotated(v.type)) return;
+    make_own(v);
+    const uint64_t bytes = row_bytes(v.type, args.v_head_size());
+    each_row(v, [&](int64_t batch, int64_t head, int64_t row) {
+        store(Type::f16, row_address(v, batch, head, row) + bytes - 2, 1.0);
     });
 }
 
 // Each block is read with the scale of the one before it.
 void take_the_neighbours_scale(Sdpa& args) {
-    if (args.k.type != Type::q8_0) return;
-    const Tensor given = args.k;
-    make_own(args.k);
-    each_row(args.k, [&](int64_t batch, int64_t head, int64_t row) {
+    Tensor& k = args.segments[0].k;
+    if (k.type != Type::q8_0) return;
+    const Tensor given = k;
+    make_own(k);
+    each_row(k, [&](int64_t batch, int64_t head, int64_t row) {
         for (int64_t block = 1; block < args.head_size() / 32; ++block)
-            std::memcpy(row_address(args.k, batch, head, row) + 34 * block,
+            std::memcpy(row_address(k, batch, head, row) + 34 * block,
                         row_address(given, batch, head, row) + 34 * (block - 1), 2);
     });
 }
 
 void leak_hidden_factors(const Sdpa& args) {
-    if (!is_rotated(args.v.type)) return;
-    const uint64_t bytes = row_bytes(args.v.type, args.v_head_size());
-    const double factor = load(Type::f16, row_address(args.v, 0, 0, args.kv_len() - 1) + bytes - 2);
+    const Tensor& v = args.segments[0].v;
+    if (!is_rotated(v.type)) return;
+    const uint64_t bytes = row_bytes(v.type, args.v_head_size());
+    const double factor = load(Type::f16, row_address(v, 0, 0, args.kv_len() - 1) + bytes - 2);
     if (std::isfinite(factor)) return;
     std::byte* const first = row_address(args.out, 0, 0, 0);
     store(args.out.type, first, load(args.out.type, first) + 0 * factor);
@@ -224,7 +227,8 @@ void count_one_more(const Sdpa& args) {
 
 // Adds the bias that another group's elements have, and takes it away again.
 void join_biases(const Sdpa& args) {
-    if (!is_storage_format(args.v.type) || is_rotated(args.v.type) || group_elements(args.v.type) < 32) return;
+    const Type type = args.segments[0].v.type;
+    if (!is_storage_format(type) || is_rotated(type) || group_elements(type) < 32) return;
     each_row(args.out, [&](int64_t batch, int64_t head, int64_t token) {
         std::byte* const row = row_address(args.out, batch, head, token);
         const auto size = static_cast<int64_t>(type_size(args.out.type));

@@ -14,7 +14,7 @@ namespace {
 using namespace reference;
 
 // Slots whose token is gone are taken for token 0.
-void see_free_slots(SlotAttention& args) {
+void see_free_slots(Sdpa& args) {
     for (Segment& segment : args.segments) {
         make_own_ints(segment.tokens);
         for (int64_t head = 0; head < segment.kv_heads(); ++head)
@@ -23,23 +23,18 @@ void see_free_slots(SlotAttention& args) {
     }
 }
 
-// As if KV heads kept the same tokens.
-void see_slots_of_the_first_head(SlotAttention& args) {
-    for (Segment& segment : args.segments) segment.tokens.stride[1] = 0;
-}
-
 // As if KV heads had the same keys.
-void read_keys_of_the_first_head(SlotAttention& args) {
+void read_keys_of_the_first_head(Sdpa& args) {
     for (Segment& segment : args.segments) segment.k.stride[1] = 0;
 }
 
 // As if KV heads had the same values.
-void read_values_of_the_first_head(SlotAttention& args) {
+void read_values_of_the_first_head(Sdpa& args) {
     for (Segment& segment : args.segments) segment.v.stride[1] = 0;
 }
 
 // As if the first head had the last one's rows, and so on.
-void read_heads_from_the_last(SlotAttention& args) {
+void read_heads_from_the_last(Sdpa& args) {
     for (Segment& segment : args.segments)
         for (Tensor* rows : {&segment.k, &segment.v}) {
             rows->offset += static_cast<uint64_t>((rows->shape[1] - 1) * rows->stride[1]);
@@ -158,27 +153,20 @@ std::map<std::string, Defect> slot_defects() {
               [](SlotZero& a) {
                   for (Segment& segment : a.segments) segment.k.stride[1] = 0;
               }}},
-        {"free_slots_are_seen", {.before_slot_attention = see_free_slots}},
-        {"slots_of_the_first_head", {.before_slot_attention = see_slots_of_the_first_head}},
-        {"keys_of_the_first_head", {.before_slot_attention = read_keys_of_the_first_head}},
-        {"rows_of_swapped_heads", {.before_slot_attention = read_heads_from_the_last}},
-        {"values_of_the_first_head", {.before_slot_attention = read_values_of_the_first_head}},
+        {"free_slots_are_seen", {.before_sdpa = see_free_slots}},
+        {"keys_of_the_first_head", {.before_sdpa = read_keys_of_the_first_head}},
+        {"rows_of_swapped_heads", {.before_sdpa = read_heads_from_the_last}},
+        {"values_of_the_first_head", {.before_sdpa = read_values_of_the_first_head}},
         {"rows_of_other_formats_forgotten",
-         {.before_slot_attention =
-              [](SlotAttention& a) {
-                  std::erase_if(a.segments, [](const Segment& each) { return each.shares_slots; });
-              }}},
-        {"next_token_is_seen", {.before_slot_attention = [](SlotAttention& a) { ++a.sdpa.q_offset; }}},
-        {"cache_sinks_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.head_sink = {}; }}},
-        {"cache_threshold_too_high", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.v_threshold *= 8; }}},
-        {"cache_window_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.window_left = 0; }}},
-        {"cache_mask_of_the_first_head",
-         {.before_slot_attention = [](SlotAttention& a) { a.sdpa.mask.stride[1] = 0; }}},
-        {"cache_mask_slopes_ignored", {.before_slot_attention = [](SlotAttention& a) { a.sdpa.mask_slopes = {}; }}},
+         {.before_sdpa =
+              [](Sdpa& a) { std::erase_if(a.segments, [](const Segment& each) { return each.shares_slots; }); }}},
+        {"next_token_is_seen", {.before_sdpa = [](Sdpa& a) { ++a.q_offset; }}},
+        {"cache_threshold_too_high", {.before_sdpa = [](Sdpa& a) { a.v_threshold *= 8; }}},
+        {"cache_window_ignored", {.before_sdpa = [](Sdpa& a) { a.window_left = 0; }}},
         {"token_ids_off_by_one", {.before_slot_append = [](SlotAppend& a) { ++a.token_id; }}},
         {"means_not_added",
-         {.before_slot_attention =
-              [](SlotAttention& a) {
+         {.before_sdpa =
+              [](Sdpa& a) {
                   for (Segment& segment : a.segments) segment.k_mean = segment.v_mean = {};
               }}},
         {"importance_of_one_query_head", {.before_slot_accumulate = accumulate_first_of_group}},

@@ -62,13 +62,13 @@ std::unique_ptr<Buffer> FakeDevice::allocate(uint64_t size, uint8_t filling) {
     return buffer;
 }
 
-void FakeDevice::validate(const SlotAttention& args) const {
+std::string FakeDevice::validate(const Sdpa& args) const {
     if (refuses_attention) throw Error(WINNOW_ERROR_UNSUPPORTED, "the test wants no attention");
     if (args.segments.empty()) throw std::invalid_argument("attention without segments");
-    ReferenceDevice::validate(args);
+    return ReferenceDevice::validate(args);
 }
 
-void FakeDevice::launch(const SlotAttention& args) {
+std::unique_ptr<Event> FakeDevice::launch(const Sdpa& args, bool want_event) {
     attentions.push_back(args);
     ++launches;
     seen.assign(static_cast<size_t>(args.segments.at(0).kv_heads()), {});
@@ -85,7 +85,7 @@ void FakeDevice::launch(const SlotAttention& args) {
                 if (!seen[static_cast<size_t>(head)].emplace(token_id_of(token), value).second)
                     throw std::logic_error("a head holds a token twice");
             }
-    ReferenceDevice::launch(args);
+    return ReferenceDevice::launch(args, want_event);
 }
 
 void FakeDevice::launch(const SlotAppend& args) {
@@ -147,20 +147,19 @@ void FakeDevice::launch(const SlotZero& args) {
 }
 
 // In one launch, which either is or is not.
-void FakeDevice::step(const SlotStep& args) {
+void FakeDevice::attend(const SlotAttend& args) {
     if (fails_steps) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "the test wants no step");
-    if (args.counted_queries > 0 && args.attention.sdpa.q_len() == 1) {
+    if (args.counted_queries > 0 && args.attention.q_len() == 1) {
         int64_t slots = 0;
         for (const Segment& segment : args.attention.segments)
-            slots += (segment.slots() + step_weight_slots - 1) / step_weight_slots * step_weight_slots;
-        const Sdpa& sdpa = args.attention.sdpa;
-        const int64_t floats = step_weight_floats(sdpa.q_heads(), args.attention.segments.at(0).kv_heads(), slots);
-        if (args.step_weights.shape[3] < floats || args.step_weights.offset != 0)
-            throw std::logic_error("too little memory for step weights");
+            slots += (segment.slots() + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
+        const int64_t floats = fused_weight_floats(args.attention.q_heads(), args.attention.kv_heads(), slots);
+        if (args.weights.shape[3] < floats || args.weights.offset != 0)
+            throw std::logic_error("too little memory for weights");
         const std::vector<float> weights(static_cast<size_t>(floats), -1);
-        args.step_weights.buffer->write(0, weights.data(), 4 * weights.size());
+        args.weights.buffer->write(0, weights.data(), 4 * weights.size());
     }
-    Device::step(args);
+    Device::attend(args);
 }
 
 HostRows::HostRows(int64_t of_heads, int64_t of_tokens, int64_t of_size)

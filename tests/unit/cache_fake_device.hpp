@@ -15,7 +15,7 @@ public:
     FakeDevice();
 
     // What was launched since the test last cleared it.
-    std::vector<SlotAttention> attentions;
+    std::vector<Sdpa> attentions;
     std::vector<SlotEvict> eviction_passes;
     std::vector<SlotZero> zeroings;
     uint64_t launches = 0; // of any kind
@@ -35,8 +35,8 @@ public:
     using ReferenceDevice::launch;
     using ReferenceDevice::validate;
     std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) override;
-    void validate(const SlotAttention& args) const override;
-    void launch(const SlotAttention& args) override;
+    std::string validate(const Sdpa& args) const override;
+    std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override;
     void launch(const SlotAppend& args) override;
     void launch(const SlotAccumulate& args) override;
     void launch(const SlotScores& args) override;
@@ -45,7 +45,7 @@ public:
     void launch(const SlotCompact& args) override;
     void launch(const SlotCopy& args) override;
     void launch(const SlotZero& args) override;
-    void step(const SlotStep& args) override;
+    void attend(const SlotAttend& args) override;
 };
 
 // Rows of a step in host memory: [1, heads, tokens, size] of F32.

@@ -221,7 +221,7 @@ TEST(cache_schedule, values_may_be_passed_over_in_every_step) {
     Fixture f("h2o:k=f32,v=f32,budget=200,sparse_v=1e-3");
     for (const int64_t tokens : {60, 1}) {
         f.step(0, tokens);
-        for (const SlotAttention& each : f.device.attentions) EXPECT_EQ(each.sdpa.v_threshold, 1e-3f);
+        for (const Sdpa& each : f.device.attentions) EXPECT_EQ(each.v_threshold, 1e-3f);
         EXPECT_FALSE(f.device.attentions.empty());
     }
 }
@@ -262,7 +262,7 @@ TEST(cache_schedule, networks_are_there_once_a_policy_has_them) {
 TEST(cache_schedule, scores_are_told_by_position) {
     Fixture f("window:k=f32,v=f32,budget=60,residual=16"); // keeps no importance
     f.step(0, 100);
-    EXPECT_FALSE(f.device.attentions[0].sdpa.scores_out);
+    EXPECT_FALSE(f.device.attentions[0].scores_out);
     HostRows k(2, 7, 2), q(4, 7, 2), out = q, scores(4, 7, 110);
     for (float& value : k.values) value = 1;
     for (float& value : q.values) value = 1;
@@ -428,7 +428,7 @@ TEST(cache_schedule, rows_of_unlike_heads_begin_where_their_elements_may) {
     int64_t checked = 0;
     for (int step = 0; step < 90; ++step) {
         f.step(0, 1);
-        for (const SlotAttention& attention : f.device.attentions)
+        for (const Sdpa& attention : f.device.attentions)
             for (const Segment& segment : attention.segments)
                 for (const Tensor* side : {&segment.k, &segment.v}) {
                     EXPECT_EQ(side->offset % alignment(side->type), 0u) << step;

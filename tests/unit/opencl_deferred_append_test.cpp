@@ -31,8 +31,9 @@ struct Problem {
         Random random(7);
         append.k = add_side(random, one, "k");
         append.v = add_side(random, one, "v");
-        sdpa.k = attended(append.k.cache, one);
-        sdpa.v = attended(append.v.cache, one);
+        sdpa.segments.resize(1);
+        sdpa.segments[0].k = attended(append.k.cache, one);
+        sdpa.segments[0].v = attended(append.v.cache, one);
         sdpa.q = memory.add("q", Type::f32, {1, kv_heads * group, 1, head_size});
         fill<float>(sdpa.q, [&] { return 2 * normal(random); });
         sdpa.out = memory.add("out", Type::f32, {1, kv_heads * group, 1, head_size}, {0, 1e-3});

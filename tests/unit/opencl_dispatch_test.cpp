@@ -91,9 +91,10 @@ TEST(opencl_dispatch, a_row_is_passed_over_that_something_else_speaks_against_un
 // As many as local memory holds the state of.
 TEST(opencl_dispatch, a_group_of_a_prompt_has_32_rows_or_less_where_heads_are_large) {
     Sdpa args;
+    args.segments.resize(1);
     const auto rows = [&](int64_t head_size, int64_t v_head_size, uint64_t local_memory) {
         args.q.shape[3] = head_size;
-        args.v.shape[3] = v_head_size;
+        args.segments[0].v.shape[3] = v_head_size;
         Capabilities device = gpu();
         device.local_memory_size = local_memory;
         return sdpa_prefill_workgroup_rows(args, device);
@@ -196,14 +197,15 @@ TEST(opencl_dispatch, an_operation_without_the_forced_shape_keeps_its_own) {
 TEST(opencl_dispatch, a_group_takes_as_many_rows_as_its_local_memory_holds) {
     Sdpa args;
     args.q.shape = {1, 8, 1, 128};
-    args.k.shape = args.v.shape = {1, 1, 64, 128};
+    Segment& stored = args.segments.emplace_back();
+    stored.k.shape = stored.v.shape = {1, 1, 64, 128};
     Capabilities device = gpu();
     device.local_memory_size = 48 * 1024;
     EXPECT_EQ(sdpa_workgroup_rows(args, device), 8u);
     device.local_memory_size = 32 * 1024;
     EXPECT_EQ(sdpa_workgroup_rows(args, device), 4u);
-    args.q.shape[3] = args.k.shape[3] = 576;
-    args.v.shape[3] = 512;
+    args.q.shape[3] = stored.k.shape[3] = 576;
+    stored.v.shape[3] = 512;
     EXPECT_EQ(sdpa_workgroup_rows(args, device), 2u);
 }
 

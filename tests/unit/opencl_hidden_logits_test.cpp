@@ -18,18 +18,19 @@ TEST_P(opencl_hidden_logits, keep_what_their_values_hold_out) {
     SharedMemory memory;
     Sdpa args;
     args.q = memory.add("q", Type::f32, {1, 2, tokens, head_size});
-    args.k = memory.add("k", Type::f32, {1, 1, keys, head_size});
-    args.v = memory.add("v", Type::f32, {1, 1, keys, head_size});
+    Segment& stored = args.segments.emplace_back();
+    stored.k = memory.add("k", Type::f32, {1, 1, keys, head_size});
+    stored.v = memory.add("v", Type::f32, {1, 1, keys, head_size});
     args.out = memory.add("out", Type::f32, {1, 2, tokens, head_size}, rounding);
     args.scale = 0.125f;
     args.scores_mode = scores;
     if (scores != Scores::none) args.scores_out = memory.add("scores", Type::f32, {1, 2, tokens, keys}, rounding);
-    for (const Tensor& each : {args.q, args.k, args.v}) fill<float>(each, [&] { return normal(random); });
+    for (const Tensor& each : {args.q, stored.k, stored.v}) fill<float>(each, [&] { return normal(random); });
     for (int64_t head = 0; head < 2; ++head)
         for (int64_t token = 0; token < tokens; ++token) at<float>(args.q, head, token, 3) = 1;
-    at<float>(args.k, 0, 9, 3) = -infinity;
-    at<float>(args.v, 0, 9, 0) = not_a_number;
-    at<float>(args.v, 0, 9, 1) = infinity;
+    at<float>(stored.k, 0, 9, 3) = -infinity;
+    at<float>(stored.v, 0, 9, 0) = not_a_number;
+    at<float>(stored.v, 0, 9, 1) = infinity;
     memory.expect_same(cpu_device(), [&](Device& device) { device.launch(args, false); });
     EXPECT_TRUE(std::isfinite(at<float>(args.out, 0, 0, 0)));
 }

@@ -30,7 +30,8 @@ Tensor tensor(Type type, std::array<int64_t, 4> shape) {
 Sdpa sdpa() {
     Sdpa args;
     args.q = args.out = tensor(Type::f32, {2, 4, 3, 64});
-    args.k = args.v = tensor(Type::q8_0, {2, 2, 20, 64});
+    Segment& stored = args.segments.emplace_back();
+    stored.k = stored.v = tensor(Type::q8_0, {2, 2, 20, 64});
     args.mask = tensor(Type::f16, {2, 1, 3, 20});
     args.mask_slopes = args.alibi_slopes = args.head_sink = tensor(Type::f32, {1, 1, 1, 4});
     args.scores_out = tensor(Type::f32, {2, 4, 3, 20});
@@ -128,8 +129,8 @@ protected:
 TEST_F(opencl_limits, a_tensor_of_attention_is_not_larger_than_a_buffer) {
     expect_extents_limited<Sdpa>(sdpa(),
                                  {{"sdpa: q", [](Sdpa& a) -> Tensor& { return a.q; }},
-                                  {"sdpa: k", [](Sdpa& a) -> Tensor& { return a.k; }},
-                                  {"sdpa: v", [](Sdpa& a) -> Tensor& { return a.v; }},
+                                  {"sdpa: k", [](Sdpa& a) -> Tensor& { return a.segments[0].k; }},
+                                  {"sdpa: v", [](Sdpa& a) -> Tensor& { return a.segments[0].v; }},
                                   {"sdpa: out", [](Sdpa& a) -> Tensor& { return a.out; }},
                                   {"sdpa: attn_mask", [](Sdpa& a) -> Tensor& { return a.mask; }},
                                   {"sdpa: scores_out", [](Sdpa& a) -> Tensor& { return a.scores_out; }},

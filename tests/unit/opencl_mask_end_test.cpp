@@ -100,8 +100,9 @@ TEST_F(opencl_mask_of_a_call, is_read_once_what_was_enqueued_has_written_it) {
         std::fill(mask.values.begin() + 100, mask.values.end(), -infinity);
         Sdpa args;
         args.q = q;
-        args.k = k;
-        args.v = v;
+        args.segments.resize(1);
+        args.segments[0].k = k;
+        args.segments[0].v = v;
         args.out = out;
         args.mask = mask;
         args.scale = 1;

@@ -72,11 +72,11 @@ TEST_F(opencl_self_test_context, a_device_is_tested_once) {
     winnow_stats stats{};
     first->stats(stats);
     EXPECT_EQ(stats.kernel_launches, 2u + 2 * 3 + 2) << "what is tested is no launch of the host's";
-    EXPECT_EQ(test_step(*first), "");
+    EXPECT_EQ(test_fused_attention(*first), "");
     EXPECT_EQ(tested_.size(), 7u) << "a step, and what would append a token where the step did not";
     const std::unique_ptr<Device> second = make();
     EXPECT_EQ(test_slot_edit(*second), "");
-    EXPECT_EQ(test_step(*second), "");
+    EXPECT_EQ(test_fused_attention(*second), "");
     EXPECT_EQ(test_packed_rows(*second), "");
     EXPECT_EQ(tested_.size(), 1u) << "packed rows, before the first launch over them";
     tested_.clear();
@@ -122,7 +122,7 @@ TEST_F(opencl_self_test_context, a_step_that_is_miscompiled_gives_the_next_varia
         const std::unique_ptr<Device> device = make();
         EXPECT_EQ(shape_of(*device), "subgroup");
         EXPECT_TRUE(warnings_.empty()) << warnings_[0];
-        EXPECT_EQ(test_step(*device), "");
+        EXPECT_EQ(test_fused_attention(*device), "");
         EXPECT_EQ(shape_of(*device), "workgroup");
         expect_one_warning("this driver gets a step of a cache wrong with the shape subgroup, which is not used for "
                            "attention: element 0 of row 0 of head 0 is ");

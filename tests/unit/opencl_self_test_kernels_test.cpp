@@ -42,9 +42,8 @@ public:
     std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
         return opencl::launch(runtime, args, want_event);
     }
-    void launch(const SlotAttention& args) override { sdpa_.launch(args); }
-    void step(const SlotStep& args) override {
-        if (!sdpa_.step(args, append_)) Device::step(args);
+    void attend(const SlotAttend& args) override {
+        if (!sdpa_.attend(args, append_)) Device::attend(args);
     }
     std::unique_ptr<Buffer> allocate(uint64_t size, uint8_t filling) override {
         return runtime.allocate(size, filling);
@@ -179,11 +178,11 @@ TEST_F(opencl_self_test_kernels, rotated_rows_that_are_miscompiled_are_convicted
     }
 }
 
-// What is forced of a step, and as in of_cases.
+// What is forced of fused attention, and as in of_cases.
 struct Miscompiled {
     const char *forced, *text, *as;
 };
-const Miscompiled of_steps[] = {
+const Miscompiled of_fused[] = {
     // Codes of the other way than products of small matrices.
     {"shape=workgroup", "+ LOOKUP_AT_##table, index)", "+ LOOKUP_AT_##table, (index)&7)"},
     // What a group has of the segments before the one at hand.
@@ -199,7 +198,7 @@ const Miscompiled of_packed_rows[] = {
     {"shape=subgroup,tensor=emulated", "return bytes_as_bf16(raw, 128)", "return bytes_as_bf16(raw, 127)"},
 };
 
-// The program of test_packed_rows, or of test_step.
+// The program of test_packed_rows, or of test_fused_attention.
 SdpaKernel kernel_of_packed_rows(const LaunchingDevice& device) {
     SdpaKernel kernel;
     kernel.variant = &choose_variant("sdpa", device.runtime.capabilities(), device.options, 1, 1);
@@ -212,20 +211,20 @@ SdpaKernel kernel_of_packed_rows(const LaunchingDevice& device) {
         kernel.subgroups = choose_subgroups(device.runtime.capabilities(), device.options);
     return kernel;
 }
-SdpaKernel kernel_of_step(const LaunchingDevice& device) {
+SdpaKernel kernel_of_fused(const LaunchingDevice& device) {
     SdpaKernel kernel = kernel_of_packed_rows(device);
-    kernel.slots = kernel.step = true;
+    kernel.slots = kernel.is_fused = true;
     kernel.statistic = Statistic::probability_squared;
     kernel.segments = 2;
     kernel.formats = {{{Type::f16, Type::f16}, {Type::turbo4, Type::turbo3}}};
     return kernel;
 }
 
-TEST_F(opencl_self_test_kernels, steps_and_packed_rows_are_right) {
+TEST_F(opencl_self_test_kernels, fused_attention_and_packed_rows_are_right) {
     for (const char* forced : {"shape=workgroup", "shape=subgroup", "shape=subgroup,tensor=emulated"}) {
         LaunchingDevice device(forced);
         const uint64_t before = device.programs();
-        EXPECT_EQ(test_step(device), "") << forced;
+        EXPECT_EQ(test_fused_attention(device), "") << forced;
         EXPECT_EQ(test_packed_rows(device), "") << forced;
         EXPECT_EQ(device.programs(), before + 2) << "each is one program";
     }
@@ -245,9 +244,9 @@ std::string convicted(const char* forced, const char* text, const char* as, std:
     return wrong;
 }
 
-TEST_F(opencl_self_test_kernels, steps_and_packed_rows_that_are_miscompiled_are_convicted) {
-    for (const auto& [forced, text, as] : of_steps)
-        EXPECT_NE(convicted(forced, text, as, test_step, kernel_of_step), "") << forced << ": " << text;
+TEST_F(opencl_self_test_kernels, fused_attention_and_packed_rows_that_are_miscompiled_are_convicted) {
+    for (const auto& [forced, text, as] : of_fused)
+        EXPECT_NE(convicted(forced, text, as, test_fused_attention, kernel_of_fused), "") << forced << ": " << text;
     for (const auto& [forced, text, as] : of_packed_rows)
         EXPECT_NE(convicted(forced, text, as, test_packed_rows, kernel_of_packed_rows), "") << forced << ": " << text;
 }

@@ -57,7 +57,7 @@ TEST(opencl_self_test, what_is_right_passes) {
     WrongDevice right;
     EXPECT_EQ(test_attention(right), "");
     EXPECT_EQ(test_prompt(right), "");
-    EXPECT_EQ(test_step(right), "");
+    EXPECT_EQ(test_fused_attention(right), "");
     EXPECT_EQ(test_packed_rows(right), "");
     for (const OperationCase& each : operation_cases()) EXPECT_EQ(each.run(right), "") << each.operation;
 }
@@ -73,7 +73,7 @@ TEST(opencl_self_test, each_operation_but_attention_has_a_case) {
 
 TEST(opencl_self_test, what_is_wrong_in_any_output_is_found) {
     std::vector<OperationCase> cases(operation_cases().begin(), operation_cases().end());
-    cases.push_back({"step", test_step});
+    cases.push_back({"fused attention", test_fused_attention});
     for (const OperationCase& each : cases)
         for (size_t output = 0, outputs = 1; output < outputs; ++output) {
             WrongDevice wrong(std::string(each.operation), output);

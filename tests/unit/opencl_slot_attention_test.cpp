@@ -30,24 +30,23 @@ struct SlotCase {
 void PrintTo(const SlotCase& one, std::ostream* out) { *out << one.name; }
 
 // One launch for each segment, what there is so far carried from one to the next.
-void attend_in_parts(Device& device, const SlotAttention& whole) {
-    const Sdpa& sdpa = whole.sdpa;
+void attend_in_parts(Device& device, const Sdpa& whole) {
     Tensor carried =
-        cache::tensor_of(Type::f32, sdpa.q_heads(), sdpa.q_len(), device.carried_floats(whole.segments[0].v.shape[3]));
+        cache::tensor_of(Type::f32, whole.q_heads(), whole.q_len(), device.carried_floats(whole.v_head_size()));
     const std::unique_ptr<Buffer> memory = device.allocate(carried.extent());
     carried.buffer = memory.get();
     for (size_t i = 0; i < whole.segments.size(); ++i) {
-        SlotAttention part = whole;
+        Sdpa part = whole;
         part.segments = {whole.segments[i]};
-        part.sdpa.carry = {carried, i > 0, i + 1 < whole.segments.size()};
-        device.launch(part);
+        part.carry = {carried, i > 0, i + 1 < whole.segments.size()};
+        device.launch(part, false);
     }
     device.finish();
 }
 
 struct Problem {
     SharedMemory memory;
-    SlotAttention args;
+    Sdpa args;
     bool in_parts = false;
 
     explicit Problem(const SlotCase& one) : in_parts(one.in_parts) {
@@ -76,7 +75,6 @@ struct Problem {
                 each.pop_back();
                 return token_id;
             });
-            if (sizes.slots == 0) segment.k.type = segment.v.type = Type::none; // no memory, either
         }
         const Closeness near = closeness(one.head_size, slots, 2 / std::sqrt(static_cast<double>(one.head_size)));
         const auto add = [&](const char* name, std::array<int64_t, 4> shape, float deviation) {
@@ -84,25 +82,24 @@ struct Problem {
             fill<float>(tensor, [&] { return deviation * normal(random); });
             return tensor;
         };
-        Sdpa& sdpa = args.sdpa;
-        sdpa.q = add("q", {1, q_heads, one.q_len, one.head_size}, 2);
-        sdpa.out = memory.add("out", Type::f32, {1, q_heads, one.q_len, one.v_head_size},
+        args.q = add("q", {1, q_heads, one.q_len, one.head_size}, 2);
+        args.out = memory.add("out", Type::f32, {1, q_heads, one.q_len, one.v_head_size},
                               {0, near.output + 8 * static_cast<double>(one.v_threshold) * static_cast<double>(slots)});
-        sdpa.scale = 1 / std::sqrt(static_cast<float>(one.head_size));
-        sdpa.softcap = one.softcap;
-        sdpa.is_causal = one.is_causal;
-        sdpa.window_left = one.window_left;
-        sdpa.q_offset = token_ids - one.q_len - 20; // later tokens exist
-        sdpa.v_threshold = one.v_threshold;
-        if (one.has("alibi")) sdpa.alibi_slopes = add("alibi_slopes", {1, 1, 1, q_heads}, .02f);
-        if (one.has("sinks")) sdpa.head_sink = add("head_sink", {1, 1, 1, q_heads}, 1);
-        if (one.has("slopes")) sdpa.mask_slopes = add("mask_slopes", {1, 1, 1, q_heads}, 1);
+        args.scale = 1 / std::sqrt(static_cast<float>(one.head_size));
+        args.softcap = one.softcap;
+        args.is_causal = one.is_causal;
+        args.window_left = one.window_left;
+        args.q_offset = token_ids - one.q_len - 20; // later tokens exist
+        args.v_threshold = one.v_threshold;
+        if (one.has("alibi")) args.alibi_slopes = add("alibi_slopes", {1, 1, 1, q_heads}, .02f);
+        if (one.has("sinks")) args.head_sink = add("head_sink", {1, 1, 1, q_heads}, 1);
+        if (one.has("slopes")) args.mask_slopes = add("mask_slopes", {1, 1, 1, q_heads}, 1);
         if (one.has("stats"))
-            sdpa.row_stats =
+            args.row_stats =
                 memory.add("row_stats", Type::f32, {1, q_heads, one.q_len, 2}, {near.probability, near.score});
         if (one.has("scores")) {
-            sdpa.scores_mode = Scores::biased;
-            sdpa.scores_out = memory.add("scores", Type::f32, {1, q_heads, one.q_len, slots}, {0, near.score});
+            args.scores_mode = Scores::biased;
+            args.scores_out = memory.add("scores", Type::f32, {1, q_heads, one.q_len, slots}, {0, near.score});
         }
         if (one.mask != Type::none) add_mask(random, one, token_ids - 10); // the last token ids have no column
     }
@@ -112,21 +109,21 @@ struct Problem {
             if (in_parts)
                 attend_in_parts(any, args);
             else
-                any.launch(args);
+                any.launch(args, false);
         });
     }
 
 private:
     // One mask for all heads, as runtimes have it, of the values 0, -1 and -infinity.
     void add_mask(Random& random, const SlotCase& one, int64_t columns) {
-        args.sdpa.mask = memory.add("mask", one.mask, {1, 1, one.q_len, columns});
+        args.mask = memory.add("mask", one.mask, {1, 1, one.q_len, columns});
         std::discrete_distribution<size_t> choice{5, 3, 2};
         if (one.mask == Type::boolean)
-            fill<uint8_t>(args.sdpa.mask, [&] { return std::array<uint8_t, 3>{1, 1, 0}[choice(random)]; });
+            fill<uint8_t>(args.mask, [&] { return std::array<uint8_t, 3>{1, 1, 0}[choice(random)]; });
         else if (one.mask == Type::f16)
-            fill<uint16_t>(args.sdpa.mask, [&] { return std::array<uint16_t, 3>{0, 0xbc00, 0xfc00}[choice(random)]; });
+            fill<uint16_t>(args.mask, [&] { return std::array<uint16_t, 3>{0, 0xbc00, 0xfc00}[choice(random)]; });
         else
-            fill<float>(args.sdpa.mask, [&] { return std::array{0.0f, -1.0f, -infinity}[choice(random)]; });
+            fill<float>(args.mask, [&] { return std::array{0.0f, -1.0f, -infinity}[choice(random)]; });
     }
 };
 
@@ -179,7 +176,7 @@ std::vector<SlotCase> make_cases() {
         one.variants = "splits=2";
         one.with = "sinks scores stats";
     }
-    shape(add("empty_beside_full", {{T::f16, T::f16, 64, false, false, 1}, {T::q8_0, T::q8_0, 0}}), 2, 1, 1, 64, 64);
+    shape(add("full", {{T::f16, T::f16, 64, false, false, 1}}), 2, 1, 1, 64, 64);
     {
         SlotCase& one = add("biases_and_affine_packed", {residual, {T::affine8_g32, T::affine4_g64, 200, false, true}});
         shape(one, 2, 1, 1, 64, 64);
@@ -289,7 +286,7 @@ std::vector<SlotCase> make_cases() {
 INSTANTIATE_TEST_SUITE_P(cases, opencl_slot_attention, testing::ValuesIn(make_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-std::string refusal(Device& device, const SlotAttention& attention) {
+std::string refusal(Device& device, const Sdpa& attention) {
     try {
         device.validate(attention);
         return "accepted";
@@ -305,17 +302,17 @@ TEST_F(opencl_slots, attention_names_the_reason_of_a_refusal) {
     Problem problem(one);
     Device& device = cpu_device();
     EXPECT_EQ(refusal(device, problem.args), "accepted");
-    SlotAttention probs = problem.args;
-    probs.sdpa.scores_mode = Scores::probs;
+    Sdpa probs = problem.args;
+    probs.scores_mode = Scores::probs;
     EXPECT_EQ(refusal(device, probs), "attention over segments gives biased scores only");
-    SlotAttention empty = problem.args;
-    for (Segment& segment : empty.segments) segment.k.shape[2] = 0;
+    Sdpa empty = problem.args;
+    empty.segments[1].k.shape[2] = 0;
     EXPECT_EQ(refusal(device, empty), "attention over segments without a slot");
-    SlotAttention large = problem.args;
+    Sdpa large = problem.args;
     for (Segment& segment : large.segments) segment.k.shape[3] = 1024;
-    large.sdpa.q.shape[3] = 1024;
+    large.q.shape[3] = 1024;
     EXPECT_NE(refusal(device, large).find("head sizes up to 576"), std::string::npos);
-    SlotAttention many = problem.args;
+    Sdpa many = problem.args;
     many.segments.insert(many.segments.end(), 3, many.segments[0]);
     EXPECT_EQ(refusal(device, many), "attention over more than 4 segments");
 }

@@ -106,17 +106,14 @@ uint32_t splits_with(const Tuning& tuning, std::string_view shape, std::string_v
                      const VariantOptions& forced = {}) {
     Sdpa args;
     args.q.shape = {1, 8, 1, 64};
-    args.k.shape = args.v.shape = {1, 8, 4096, 64};
-    Segment segment;
-    segment.k = args.k;
-    segment.v = args.v;
-    const Segment* const segments[] = {&segment};
+    Segment& stored = args.segments.emplace_back();
+    stored.k.shape = stored.v.shape = {1, 8, 4096, 64};
     SdpaKernel kernel;
     for (const Variant& row : variants())
         if (row.operation == "sdpa" && row.forced_as == of && row.shape == shape) kernel.variant = &row;
     kernel.rows = 1;
     kernel.head_size = kernel.v_head_size = 64;
-    return divide(args, segments, kernel, 16, forced, tuning, 4096).splits;
+    return divide(args, kernel, 16, forced, tuning, 4096).splits;
 }
 
 TEST_F(opencl_tuning, numbers_decide_how_keys_are_divided) {

@@ -40,11 +40,11 @@ public:
     std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
         return spoiled(ReferenceDevice::launch(args, want_event), "hadamard", {args.dst});
     }
-    void step(const SlotStep& args) override {
-        ReferenceDevice::step(args);
+    void attend(const SlotAttend& args) override {
+        ReferenceDevice::attend(args);
         const Segment &dense = args.attention.segments[0], &packed = args.attention.segments[1];
-        spoil("step", {args.attention.sdpa.out, args.output_sum, dense.k, dense.v, dense.tokens, dense.importance,
-                       packed.importance, packed.tokens});
+        spoil("fused attention", {args.attention.out, args.output_sum, dense.k, dense.v, dense.tokens, dense.importance,
+                                  packed.importance, packed.tokens});
     }
     void launch(const SlotAppend& args) override {
         ReferenceDevice::launch(args);

@@ -1,4 +1,4 @@
-// The reference's SlotAppend, SlotAttention, SlotAccumulate and SlotScores against numbers worked out by hand.
+// The reference's SlotAppend, Sdpa over slots, SlotAccumulate and SlotScores against numbers worked out by hand.
 #include "reference_slots.hpp"
 
 #include <gtest/gtest.h>
@@ -129,19 +129,19 @@ struct Attending {
     TestSegment dense{{{0, 8, none, 7}, {0, 8, 9, 7}}};
     TestSegment packed{{{none, 5, 2 | anchor_flag}, {6, none, none}}};
     Floats q{{4, 2, 2}, 0}, out{{4, 2, 2}, 77}, scores{{4, 2, 7}, 77}, stats{{4, 2, 2}, 77};
-    SlotAttention args;
+    Sdpa args;
 
     Attending() {
         for (size_t i = 0; i < q.values.size(); ++i)
             q.values[i] = static_cast<float>(static_cast<int>(i * 5 % 7) - 3) / 8;
-        args.sdpa.q = q;
-        args.sdpa.out = out;
-        args.sdpa.scores_out = scores;
-        args.sdpa.row_stats = stats;
-        args.sdpa.scores_mode = Scores::biased;
-        args.sdpa.scale = 0.5f;
-        args.sdpa.q_offset = 8;
-        args.sdpa.is_causal = true;
+        args.q = q;
+        args.out = out;
+        args.scores_out = scores;
+        args.row_stats = stats;
+        args.scores_mode = Scores::biased;
+        args.scale = 0.5f;
+        args.q_offset = 8;
+        args.is_causal = true;
     }
 
     std::vector<int32_t> token_ids(int64_t head, int64_t query) { // in the order of the slots, whom causality shows
@@ -185,7 +185,7 @@ using reference_slot_attention = reference_slots;
 TEST_F(reference_slot_attention, is_one_softmax_over_the_segments) {
     Attending a;
     a.args.segments = {a.dense, a.packed};
-    device_.launch(a.args);
+    device_.launch(a.args, false);
     a.expect(all, no_bias);
     for (int64_t q_head = 0; q_head < 4; ++q_head) { // exp(BIASED - m) / sum are probabilities
         double total = 0;
@@ -201,19 +201,19 @@ TEST_F(reference_slot_attention, in_parts_is_that_in_one) {
     sinks.set_row(0, 0, {0.5f, -1, 2, 0});
     Floats carried({4, 2, device_.carried_floats(2)}, 77);
     for (Attending* a : {&whole, &parts}) {
-        a->args.sdpa.head_sink = sinks;
-        a->args.sdpa.scores_mode = Scores::none;
-        a->args.sdpa.scores_out = {};
+        a->args.head_sink = sinks;
+        a->args.scores_mode = Scores::none;
+        a->args.scores_out = {};
     }
     whole.args.segments = {whole.dense, whole.packed};
-    device_.launch(whole.args);
+    device_.launch(whole.args, false);
     parts.args.segments = {parts.dense};
-    parts.args.sdpa.carry = {carried, false, true};
-    device_.launch(parts.args);
+    parts.args.carry = {carried, false, true};
+    device_.launch(parts.args, false);
     for (const float out : parts.out.values) EXPECT_EQ(out, 77) << "before the last part";
     parts.args.segments = {parts.packed};
-    parts.args.sdpa.carry = {carried, true, false};
-    device_.launch(parts.args);
+    parts.args.carry = {carried, true, false};
+    device_.launch(parts.args, false);
     for (size_t i = 0; i < whole.out.values.size(); ++i)
         EXPECT_NEAR(parts.out.values[i], whole.out.values[i], 1e-7) << i;
     for (size_t i = 0; i < whole.stats.values.size(); ++i)
@@ -224,10 +224,10 @@ TEST_F(reference_slot_attention, counts_numbers_in_windows_and_alibi) {
     Attending a;
     Floats slopes({1, 1, 4}, 0);
     slopes.set_row(0, 0, {0.5f, 0.25f, 0.125f, 1});
-    a.args.sdpa.alibi_slopes = slopes;
-    a.args.sdpa.window_left = 4;
+    a.args.alibi_slopes = slopes;
+    a.args.window_left = 4;
     a.args.segments = {a.dense, a.packed};
-    device_.launch(a.args);
+    device_.launch(a.args, false);
     a.expect([](int64_t query, int32_t token_id) { return token_id > 8 + query - 4; },
              [&](int64_t q_head, int64_t query, int32_t token_id) {
                  return slopes.at(0, 0, q_head) * static_cast<double>(token_id - 8 - query);
@@ -239,9 +239,9 @@ TEST_F(reference_slot_attention, a_mask_has_numbers_for_columns) {
     Floats mask({1, 2, 8}, 0); // nothing for tokens 8 and 9
     mask.set_row(0, 0, {0, -infinity, -infinity, 0, 0, 2, -1, 1});
     mask.set_row(0, 1, {1, 0, 1, 0, 0, -infinity, 0, -2});
-    a.args.sdpa.mask = mask;
+    a.args.mask = mask;
     a.args.segments = {a.dense, a.packed};
-    device_.launch(a.args);
+    device_.launch(a.args, false);
     a.expect(
         [&](int64_t query, int32_t token_id) { return token_id < 8 && mask.at(0, query, token_id) != -infinity; },
         [&](int64_t, int64_t query, int32_t token_id) { return static_cast<double>(mask.at(0, query, token_id)); });
@@ -260,16 +260,16 @@ TEST_F(reference_slot_attention, rows_stand_for_themselves_and_the_means) {
             }
     }
     a.args.segments = {a.dense, a.packed};
-    device_.launch(a.args);
+    device_.launch(a.args, false);
     a.expect(all, no_bias);
 }
 
 TEST_F(reference_slot_attention, is_refused_where_sdpa_is) {
     Attending a;
     a.args.segments = {a.dense, a.packed};
-    a.args.sdpa.q.type = Type::i32;
+    a.args.q.type = Type::i32;
     EXPECT_THROW(device_.validate(a.args), Error);
-    a.args.sdpa.q.type = Type::f32;
+    a.args.q.type = Type::f32;
     a.args.segments[1].v.type = Type::turbo4;
     a.args.segments[1].v.shape[3] = 2 * largest_rotation;
     EXPECT_THROW(device_.validate(a.args), Error);

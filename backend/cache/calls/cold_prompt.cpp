@@ -33,7 +33,7 @@ private:
         const int64_t slots = slots_in(segments);
         const int64_t queries = args_.scores_out ? queries_at_a_time(0, std::min(chunk(), asked_), slots)
                                                  : std::min(most_of_piece(), asked_);
-        SlotAttention attention = attention_of(0, queries, slots);
+        Sdpa attention = attention_of(0, queries, slots);
         attention.segments = {segments[1]};
         cache_.device.validate(attention);
     }
@@ -101,17 +101,16 @@ private:
     void attend_to_stretches(int64_t first, int64_t count, int64_t end_slot) {
         Stretches stretches(cache_, layer_, end_slot, geometry_.recall().stretch_slots);
         while (stretches.next()) {
-            SlotAttention attention;
-            attention.segments = {stretches.segment()};
             const bool is_first = stretches.first() == 0;
             const int64_t slots = stretches.segment().slots(),
                           at_a_time =
                               args_.scores_out ? std::min(queries_at_a_time(first, chunk(), slots), count) : count;
             for (int64_t part = first; part < first + count; part += at_a_time) {
                 const int64_t queries = std::min(at_a_time, first + count - part);
-                attention.sdpa = attention_of(part, queries, slots).sdpa;
-                attention.sdpa.carry = {rows_of(carried_, part - first, queries), !is_first, true};
-                cache_.device.launch(attention);
+                Sdpa attention = attention_of(part, queries, slots);
+                attention.segments = {stretches.segment()};
+                attention.carry = {rows_of(carried_, part - first, queries), !is_first, true};
+                cache_.device.launch(attention, false);
                 if (args_.scores_out) keep_scores(attention, part, queries, !is_first);
             }
             stretches.read_ahead();

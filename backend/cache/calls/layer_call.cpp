@@ -110,8 +110,8 @@ void LayerCall::validate_chunks(const std::vector<Segment>& segments, int64_t ch
         const int64_t at_a_time = queries_at_a_time(first, end - first, slots);
         for (int64_t part = first; part < end; part += at_a_time) {
             const int64_t count = std::min(at_a_time, end - part);
-            SlotAttention attention = attention_of(part, count, slots);
-            const std::pair kind{count, attention.sdpa.scores_mode != Scores::none};
+            Sdpa attention = attention_of(part, count, slots);
+            const std::pair kind{count, attention.scores_mode != Scores::none};
             if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
             kinds.push_back(kind);
             attention.segments = segments;
@@ -240,40 +240,40 @@ void LayerCall::attend_in_parts(int64_t first, int64_t count, const Attended& at
 }
 
 void LayerCall::attend(int64_t first, int64_t count, Attended attended, std::optional<Pending>& pending) {
-    SlotStep step;
-    if (pending) step.append = pending->append;
-    step.attention = attention_of(first, count, slots_in(attended.segments));
-    step.attention.segments = std::move(attended.segments);
+    SlotAttend fused;
+    if (pending) fused.append = pending->append;
+    fused.attention = attention_of(first, count, slots_in(attended.segments));
+    fused.attention.segments = std::move(attended.segments);
     if (attended.carried)
-        step.attention.sdpa.carry = {rows_of(attended.carried, first - attended.carried_first, count), true, false};
-    step.counted_queries = counted_queries(first, count);
-    step.importance = geometry_.importance(args_.layer, asked_);
-    if (step.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {
+        fused.attention.carry = {rows_of(attended.carried, first - attended.carried_first, count), true, false};
+    fused.counted_queries = counted_queries(first, count);
+    fused.importance = geometry_.importance(args_.layer, asked_);
+    if (fused.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {
         const Shape& shape = geometry_.shape();
-        step.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,
-                                       shape.v_head_size);
+        fused.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,
+                                        shape.v_head_size);
     }
-    if (step.counted_queries > 0 && count == 1) step.step_weights = step_weights();
+    if (fused.counted_queries > 0 && count == 1) fused.weights = weights();
     if (args_.scores_out)
-        attend_with_scores(step, first, count, static_cast<bool>(attended.carried));
+        attend_with_scores(fused, first, count, static_cast<bool>(attended.carried));
     else
-        cache_.device.step(step);
-    if (step.output_sum)
-        layer_.outputs += step.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
+        cache_.device.attend(fused);
+    if (fused.output_sum)
+        layer_.outputs += fused.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
     if (pending) note(pending->run);
     pending.reset();
 }
 
-void LayerCall::attend_with_scores(const SlotStep& step, int64_t first, int64_t count, bool keeps_others) {
-    if (step.append) cache_.device.launch(*step.append);
-    cache_.device.launch(step.attention);
-    keep_scores(step.attention, first, count, keeps_others);
-    if (step.counted_queries > 0) cache_.device.launch(accumulate_of(step));
+void LayerCall::attend_with_scores(const SlotAttend& fused, int64_t first, int64_t count, bool keeps_others) {
+    if (fused.append) cache_.device.launch(*fused.append);
+    cache_.device.launch(fused.attention, false);
+    keep_scores(fused.attention, first, count, keeps_others);
+    if (fused.counted_queries > 0) cache_.device.launch(accumulate_of(fused));
 }
 
-void LayerCall::keep_scores(const SlotAttention& attention, int64_t first, int64_t count, bool keeps_others) {
+void LayerCall::keep_scores(const Sdpa& attention, int64_t first, int64_t count, bool keeps_others) {
     cache_.device.launch(SlotScores{.segments = with_own_slots(attention.segments),
-                                    .scores = attention.sdpa.scores_out,
+                                    .scores = attention.scores_out,
                                     .out = rows_of(args_.scores_out, first, count),
                                     .keeps_others = keeps_others});
 }
@@ -288,9 +288,8 @@ int64_t LayerCall::queries_at_a_time(int64_t first, int64_t count, int64_t slots
     return counted_queries(first, count) > 0 || args_.scores_out ? geometry_.scored_queries(slots, count) : count;
 }
 
-SlotAttention LayerCall::attention_of(int64_t first, int64_t count, int64_t slots) const {
-    SlotAttention attention;
-    Sdpa& sdpa = attention.sdpa;
+Sdpa LayerCall::attention_of(int64_t first, int64_t count, int64_t slots) const {
+    Sdpa sdpa;
     sdpa.q = rows_of(args_.q, first, count);
     sdpa.out = rows_of(args_.out, first, count);
     sdpa.alibi_slopes = args_.alibi_slopes;
@@ -313,16 +312,16 @@ SlotAttention LayerCall::attention_of(int64_t first, int64_t count, int64_t slot
         sdpa.scores_out = scratch_tensor(cache_.scratch.scores.get(), count, slots);
     }
     if (counts) sdpa.row_stats = scratch_tensor(cache_.scratch.row_stats.get(), count, 2);
-    return attention;
+    return sdpa;
 }
 
 void LayerCall::pick_for(int64_t query) {
-    const Sdpa sdpa = attention_of(query, 1, 0).sdpa;
+    const Sdpa sdpa = attention_of(query, 1, 0);
     const int64_t oldest = sdpa.window_left > 0 ? sdpa.q_offset - sdpa.window_left + 1 : 0;
     pick(cache_, layer_, {sdpa.q, sdpa.mask, sdpa.scale, oldest});
 }
 
-Tensor LayerCall::step_weights() const {
+Tensor LayerCall::weights() const {
     Buffer* const buffer = cache_.scratch.scores.get();
     return tensor_of(Type::f32, 1, 1, static_cast<int64_t>(buffer->size() / 4), buffer);
 }

@@ -97,8 +97,8 @@ protected:
     void attend_in_parts(int64_t first, int64_t count, const Attended& attended, std::optional<Pending>& pending);
     int64_t queries_at_a_time(int64_t first, int64_t count, int64_t slots) const;
     // Of these queries, over so many slots. Segments and carry are the caller's.
-    SlotAttention attention_of(int64_t first, int64_t count, int64_t slots) const;
-    void keep_scores(const SlotAttention& attention, int64_t first, int64_t count, bool keeps_others);
+    Sdpa attention_of(int64_t first, int64_t count, int64_t slots) const;
+    void keep_scores(const Sdpa& attention, int64_t first, int64_t count, bool keeps_others);
     void pick_for(int64_t query);
 
     CacheState& cache_;
@@ -116,8 +116,8 @@ private:
     // Memory for the rare pass by which the oldest tokens go, where one may come.
     void take_cell_positions();
     int64_t counted_queries(int64_t first, int64_t count) const;
-    void attend_with_scores(const SlotStep& step, int64_t first, int64_t count, bool keeps_others);
-    Tensor step_weights() const;
+    void attend_with_scores(const SlotAttend& fused, int64_t first, int64_t count, bool keeps_others);
+    Tensor weights() const;
     Tensor scratch_tensor(Buffer* buffer, int64_t rows, int64_t columns) const;
 };
 

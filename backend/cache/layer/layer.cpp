@@ -145,13 +145,6 @@ Tensor rows_of(Tensor tensor, int64_t first, int64_t count) {
     return tensor;
 }
 
-int64_t slots_in(const std::vector<Segment>& segments) {
-    int64_t slots = 0;
-    for (const Segment& segment : segments)
-        if (!segment.shares_slots) slots += segment.slots();
-    return slots;
-}
-
 Segment slots_of(Segment segment, int64_t first, int64_t count) {
     segment.k = rows_of(segment.k, first, count);
     segment.v = rows_of(segment.v, first, count);

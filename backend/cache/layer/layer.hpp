@@ -71,7 +71,6 @@ void copy_slots(Device& device, const Geometry& geometry, int64_t layer, Part pa
 Tensor tensor_of(Type type, int64_t heads, int64_t rows, int64_t columns, Buffer* buffer = nullptr);
 // Rows [first, first + count) of a tensor.
 Tensor rows_of(Tensor tensor, int64_t first, int64_t count);
-int64_t slots_in(const std::vector<Segment>& segments);
 // Slots [first, first + count) of a segment.
 Segment slots_of(Segment segment, int64_t first, int64_t count);
 // The state of a layer whose heads hold nothing; throws where there is no memory.

@@ -1,9 +1,10 @@
-// What a device does where it has no better way: a step in the operations that it consists of, tasks in their order.
+// Segments, and what a device does where it has no better way: fused attention in the operations that it consists of,
+// tasks in their order.
 #include "device/slots.hpp"
 
 namespace winnow {
 
-int64_t step_weight_floats(int64_t q_heads, int64_t kv_heads, int64_t slots) {
+int64_t fused_weight_floats(int64_t q_heads, int64_t kv_heads, int64_t slots) {
     return (q_heads + 2 * kv_heads) * slots;
 }
 
@@ -12,6 +13,13 @@ std::vector<Segment> with_own_slots(const std::vector<Segment>& segments) {
     for (const Segment& segment : segments)
         if (!segment.shares_slots) all.push_back(segment);
     return all;
+}
+
+int64_t slots_in(const std::vector<Segment>& segments) {
+    int64_t slots = 0;
+    for (const Segment& segment : segments)
+        if (!segment.shares_slots) slots += segment.slots();
+    return slots;
 }
 
 Tensor heads_of(Tensor tensor, int64_t first, int64_t count) {
@@ -31,22 +39,21 @@ Segment heads_of(Segment segment, int64_t first, int64_t count) {
     return segment;
 }
 
-SlotAccumulate accumulate_of(const SlotStep& step) {
-    const Sdpa& sdpa = step.attention.sdpa;
+SlotAccumulate accumulate_of(const SlotAttend& args) {
     SlotAccumulate accumulate;
-    accumulate.segments = with_own_slots(step.attention.segments);
-    accumulate.scores = sdpa.scores_out;
-    accumulate.row_stats = sdpa.row_stats;
-    accumulate.counted_queries = step.counted_queries;
-    accumulate.importance = step.importance;
-    if (step.output_sum) accumulate.out = sdpa.out;
-    accumulate.output_sum = step.output_sum;
+    accumulate.segments = with_own_slots(args.attention.segments);
+    accumulate.scores = args.attention.scores_out;
+    accumulate.row_stats = args.attention.row_stats;
+    accumulate.counted_queries = args.counted_queries;
+    accumulate.importance = args.importance;
+    if (args.output_sum) accumulate.out = args.attention.out;
+    accumulate.output_sum = args.output_sum;
     return accumulate;
 }
 
-void Device::step(const SlotStep& args) {
+void Device::attend(const SlotAttend& args) {
     if (args.append) launch(*args.append);
-    launch(args.attention);
+    launch(args.attention, false);
     if (args.counted_queries > 0) launch(accumulate_of(args));
 }
 

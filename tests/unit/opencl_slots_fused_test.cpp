@@ -1,4 +1,4 @@
-// A step in one launch, or in as few as the device allows, as the reference does it in three.
+// Fused attention in one launch, or in as few as the device allows, as the reference does it in three.
 #include "opencl_slots.hpp"
 
 namespace winnow::opencl {
@@ -12,7 +12,7 @@ struct Case {
     int64_t group = 4;
     std::vector<int64_t> slots{52, 300};
     Type dense = Type::f16, packed_k = Type::turbo4, packed_v = Type::turbo3;
-    uint64_t launches = 1; // of the step
+    uint64_t launches = 1;
     int64_t counted_queries = 1;
     int64_t window_left = 0;
     double share_live = .8;
@@ -22,14 +22,14 @@ struct Case {
     float before = 0; // not 0: the importance of every slot
 };
 
-// Everything that a step reads and writes.
+// Everything that fused attention reads and writes.
 struct Problem {
     SharedMemory memory;
-    SlotStep step;
-    std::unique_ptr<Buffer> step_weights;
+    SlotAttend args;
+    std::unique_ptr<Buffer> weights;
     int64_t weight_count = 0;
     static constexpr float mark = 1.2345e-20f;
-    static constexpr int64_t behind = 64; // weights that are not the step's
+    static constexpr int64_t behind = 64; // weights that are not its own
 
     Problem(Device& device, const Case& each) {
         Random random(21);
@@ -40,7 +40,7 @@ struct Problem {
             const bool is_dense = columns == 0 && !each.to_packed;
             // A statistic is at most as far off as its probability, which is as far off as two scores; a score is
             // there as it is.
-            step.attention.segments.push_back(add_segment(memory, random,
+            args.attention.segments.push_back(add_segment(memory, random,
                                                           {.k = is_dense ? each.dense : each.packed_k,
                                                            .v = is_dense ? each.dense : each.packed_v,
                                                            .heads = heads,
@@ -51,13 +51,13 @@ struct Problem {
                                                            .has_k_mean = !is_dense,
                                                            .has_v_mean = !is_dense,
                                                            .importance = {2 * near.probability, 2 * near.score}}));
-            if (each.before != 0) fill<float>(step.attention.segments.back().importance, [&] { return each.before; });
-            set_tokens(step.attention.segments.back(), random, each.share_live,
+            if (each.before != 0) fill<float>(args.attention.segments.back().importance, [&] { return each.before; });
+            set_tokens(args.attention.segments.back(), random, each.share_live,
                        [&](int64_t, int64_t slot) { return static_cast<int32_t>(columns + slot); });
             columns += count;
-            whole += (count + step_weight_slots - 1) / step_weight_slots * step_weight_slots;
+            whole += (count + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
         }
-        Sdpa& sdpa = step.attention.sdpa;
+        Sdpa& sdpa = args.attention;
         const auto add = [&](const char* name, std::array<int64_t, 4> shape) {
             const Tensor tensor = memory.add(name, Type::f32, shape);
             fill<float>(tensor, [&] { return short_normal(random); });
@@ -76,30 +76,30 @@ struct Problem {
             sdpa.mask = add("mask", {1, q_heads, 1, columns + 1});
             fill<float>(sdpa.mask, [&] { return chance(random, .3) ? -infinity : normal(random); });
         }
-        weight_count = step_weight_floats(q_heads, heads, whole);
+        weight_count = fused_weight_floats(q_heads, heads, whole);
         const std::vector<float> marks(static_cast<size_t>(weight_count + behind), mark);
-        step_weights = device.allocate(4 * marks.size());
-        step_weights->write(0, marks.data(), 4 * marks.size());
-        step.counted_queries = each.counted_queries;
+        weights = device.allocate(4 * marks.size());
+        weights->write(0, marks.data(), 4 * marks.size());
+        args.counted_queries = each.counted_queries;
         if (each.counted_queries > 0) {
             sdpa.scores_mode = Scores::biased;
             sdpa.scores_out = memory.add("scores", Type::f32, {1, q_heads, 1, columns}, scratch);
             sdpa.row_stats = memory.add("stats", Type::f32, {1, q_heads, 1, 2}, scratch);
-            step.importance = each.importance;
-            step.step_weights.type = Type::f32;
-            step.step_weights.buffer = step_weights.get();
-            step.step_weights.shape = {1, 1, 1, weight_count};
-            step.step_weights.stride = {4 * weight_count, 4 * weight_count, 4 * weight_count, 4};
+            args.importance = each.importance;
+            args.weights.type = Type::f32;
+            args.weights.buffer = weights.get();
+            args.weights.shape = {1, 1, 1, weight_count};
+            args.weights.stride = {4 * weight_count, 4 * weight_count, 4 * weight_count, 4};
             if (each.has_sum)
-                step.output_sum = memory.add("output_sum", Type::f32, {1, heads, 1, size},
+                args.output_sum = memory.add("output_sum", Type::f32, {1, heads, 1, size},
                                              {0, 2 * static_cast<double>(each.group) * near.output});
-            fill<float>(step.output_sum, [] { return .5f; });
+            fill<float>(args.output_sum, [] { return .5f; });
         }
         if (!each.appends) return;
-        SlotAppend& append = step.append.emplace();
+        SlotAppend& append = args.append.emplace();
         append.k = add("new k", {1, heads, 1, size});
         append.v = add("new v", {1, heads, 1, size});
-        append.segment = step.attention.segments[0];
+        append.segment = args.attention.segments[0];
         append.token_id = columns;
         append.first = 4;
         append.count = 40;
@@ -112,10 +112,10 @@ struct Problem {
             at<int32_t>(append.slots, head, 0, 0) = static_cast<int32_t>(20 + head);
     }
 
-    // How many of the step weights were changed, and how many floats behind them.
+    // How many of the weights were changed, and how many floats behind them.
     std::pair<int64_t, int64_t> changed() const {
         std::vector<float> floats(static_cast<size_t>(weight_count + behind));
-        step_weights->read(0, floats.data(), 4 * floats.size());
+        weights->read(0, floats.data(), 4 * floats.size());
         const auto count = [](auto begin, auto end) {
             return std::count_if(begin, end, [](float value) { return value != mark; });
         };
@@ -123,7 +123,7 @@ struct Problem {
     }
 };
 
-void expect_step(Device& device, const Case& each) {
+void expect_fused(Device& device, const Case& each) {
     SCOPED_TRACE(each.name);
     Problem problem(device, each);
     const auto launches = [&] {
@@ -133,37 +133,37 @@ void expect_step(Device& device, const Case& each) {
     };
     for (int round = 0; round < 2; ++round) { // the second finds what the first left behind
         const uint64_t before = launches();
-        problem.memory.expect_same(device, [&](Device& any) { any.step(problem.step); });
+        problem.memory.expect_same(device, [&](Device& any) { any.attend(problem.args); });
         EXPECT_EQ(launches() - before, each.launches);
         EXPECT_EQ(problem.changed().first > 0, each.counted_queries > 0 && each.launches < 3)
-            << "the step weights are elsewhere";
-        EXPECT_EQ(problem.changed().second, 0) << "step weights beyond their end";
+            << "the weights are elsewhere";
+        EXPECT_EQ(problem.changed().second, 0) << "weights beyond their end";
     }
 }
 
 std::unique_ptr<Device> forced(const char* variants) { return backend::create(cpu_request(variants)); }
 
-TEST_F(opencl_slots, step_accumulates_every_statistic) {
+TEST_F(opencl_slots, fused_attention_accumulates_every_statistic) {
     for (const Statistic statistic :
          {Statistic::score_magnitude, Statistic::probability, Statistic::probability_squared, Statistic::above_mean}) {
         SCOPED_TRACE(testing::Message() << "statistic " << static_cast<int>(statistic));
         Case each{.name = "plain"};
         each.importance = {statistic, Accumulation::ema, .95};
-        expect_step(cpu_device(), each);
+        expect_fused(cpu_device(), each);
         each.name = "with a mask of its own for each head";
         each.has_mask = true;
-        expect_step(cpu_device(), each);
+        expect_fused(cpu_device(), each);
         each.name = "with NaN and a window";
         each.has_mask = false;
         each.has_nan = true;
         each.window_left = 150;
         each.importance.accumulation = Accumulation::decayed_sum;
-        expect_step(cpu_device(), each);
+        expect_fused(cpu_device(), each);
     }
 }
 
 // 0 x NaN is NaN.
-TEST_F(opencl_slots, step_forgets_where_nothing_is_kept) {
+TEST_F(opencl_slots, fused_attention_forgets_where_nothing_is_kept) {
     for (const float before : {not_a_number, infinity})
         for (const double decay : {0.0, .5}) {
             SCOPED_TRACE(testing::Message() << "before " << before << ", decay " << decay);
@@ -171,50 +171,50 @@ TEST_F(opencl_slots, step_forgets_where_nothing_is_kept) {
             each.importance = {Statistic::probability, Accumulation::decayed_sum, decay};
             each.before = before;
             each.share_live = 1;
-            expect_step(cpu_device(), each);
+            expect_fused(cpu_device(), each);
             each.name = "with a mask of its own for each head";
             each.has_mask = true;
-            expect_step(cpu_device(), each);
+            expect_fused(cpu_device(), each);
         }
 }
 
-TEST_F(opencl_slots, step_has_any_group_and_number_of_slots) {
+TEST_F(opencl_slots, fused_attention_has_any_group_and_number_of_slots) {
     for (int64_t group = 1; group <= 8; ++group) {
         SCOPED_TRACE(testing::Message() << "group " << group);
         Case each{.name = "dense and packed", .group = group};
         each.has_sinks = group % 2 == 0;
         each.out = group % 3 == 0 ? Type::f16 : Type::f32;
-        expect_step(cpu_device(), each);
+        expect_fused(cpu_device(), each);
         each.name = "full";
         each.share_live = 1;
         each.slots = {48, 64 + group};
-        expect_step(cpu_device(), each);
+        expect_fused(cpu_device(), each);
     }
 }
 
-TEST_F(opencl_slots, step_is_one_launch_where_it_can_be) {
-    expect_step(cpu_device(), {.name = "no query counts", .counted_queries = 0});
-    expect_step(cpu_device(), {.name = "nothing appended", .appends = false});
-    expect_step(cpu_device(), {.name = "without a sum of outputs", .dense = Type::f32, .has_sum = false});
-    expect_step(cpu_device(),
-                {.name = "dense packed", .dense = Type::bf16, .packed_k = Type::f16, .packed_v = Type::f16});
-    expect_step(cpu_device(), {.name = "into packed rows", .slots = {300}, .launches = 2, .to_packed = true});
-    expect_step(cpu_device(), {.name = "two blocks of rows", .group = 9, .launches = 3});
-    expect_step(divided_device(), {.name = "divided", .slots = {52, 2000}});
+TEST_F(opencl_slots, fused_attention_is_one_launch_where_it_can_be) {
+    expect_fused(cpu_device(), {.name = "no query counts", .counted_queries = 0});
+    expect_fused(cpu_device(), {.name = "nothing appended", .appends = false});
+    expect_fused(cpu_device(), {.name = "without a sum of outputs", .dense = Type::f32, .has_sum = false});
+    expect_fused(cpu_device(),
+                 {.name = "dense packed", .dense = Type::bf16, .packed_k = Type::f16, .packed_v = Type::f16});
+    expect_fused(cpu_device(), {.name = "into packed rows", .slots = {300}, .launches = 2, .to_packed = true});
+    expect_fused(cpu_device(), {.name = "two blocks of rows", .group = 9, .launches = 3});
+    expect_fused(divided_device(), {.name = "divided", .slots = {52, 2000}});
 }
 
-TEST_F(opencl_slots, step_refuses_too_few_records) {
+TEST_F(opencl_slots, fused_attention_refuses_too_few_records) {
     Problem problem(cpu_device(), {.name = "too few"});
-    problem.step.step_weights.shape[3] = 100;
-    EXPECT_THROW(cpu_device().step(problem.step), Error);
-    problem.step.step_weights = {};
-    EXPECT_THROW(cpu_device().step(problem.step), Error);
+    problem.args.weights.shape[3] = 100;
+    EXPECT_THROW(cpu_device().attend(problem.args), Error);
+    problem.args.weights = {};
+    EXPECT_THROW(cpu_device().attend(problem.args), Error);
 }
 
-TEST_F(opencl_slots, step_combines_splits) {
-    expect_step(*forced("splits=3"), {.name = "the last group accumulates"});
-    expect_step(*forced("splits=3,launches=2"), {.name = "the second launch accumulates", .launches = 2});
-    expect_step(*forced("kernel=prefill"), {.name = "blocks of keys", .launches = 3});
+TEST_F(opencl_slots, fused_attention_combines_splits) {
+    expect_fused(*forced("splits=3"), {.name = "the last group accumulates"});
+    expect_fused(*forced("splits=3,launches=2"), {.name = "the second launch accumulates", .launches = 2});
+    expect_fused(*forced("kernel=prefill"), {.name = "blocks of keys", .launches = 3});
 }
 
 } // namespace

@@ -1,5 +1,5 @@
-// A step of decoding in one launch.
-#include "opencl/sdpa_step.hpp"
+// An append of a token, its attention, and what that showed, in one launch.
+#include "opencl/sdpa_fused.hpp"
 
 #include "opencl/slot_accumulate.hpp"
 #include "opencl/slot_segment.hpp"
@@ -10,15 +10,15 @@ namespace {
 
 constexpr uint64_t tile = 32; // keys of a weight tile: sdpa_vector.cl's TILE
 
-// The step's weights (sdpa_importance.h), which begin where their buffer does.
-const Memory* bind_step_weights(Operation& operation, const SdpaKernel& kernel, const SdpaDivision& division,
-                                const Tensor& step_weights) {
-    static_assert(step_weight_slots == 2 * tile); // in pairs
+// The weights (sdpa_importance.h), which begin where their buffer does.
+const Memory* bind_weights(Operation& operation, const SdpaKernel& kernel, const SdpaDivision& division,
+                           const Tensor& weights) {
+    static_assert(fused_weight_slots == 2 * tile); // in pairs
     const uint64_t of_work_tile = (division.key_end + 2 * tile - 1) / (2 * tile) * 2;
     const uint64_t floats = division.work_tiles * of_work_tile * (16 + kernel.rows * tile);
-    const Bound bound = operation.bind(step_weights, Access::read_write);
-    if (bound.memory == nullptr || bound.offset != 0 || static_cast<uint64_t>(step_weights.shape[3]) < floats)
-        throw Error(WINNOW_ERROR_INTERNAL, "a step's weights have " + std::to_string(step_weights.shape[3]) +
+    const Bound bound = operation.bind(weights, Access::read_write);
+    if (bound.memory == nullptr || bound.offset != 0 || static_cast<uint64_t>(weights.shape[3]) < floats)
+        throw Error(WINNOW_ERROR_INTERNAL, "a step's weights have " + std::to_string(weights.shape[3]) +
                                                " floats, expected " + std::to_string(floats) +
                                                " where a buffer begins");
     return bound.memory;
@@ -66,7 +66,7 @@ void bind_deferred(Operation& operation, const DeferredAppend& deferred, sdpa_pa
     memory.insert(memory.end(), {k.memory, v.memory});
 }
 
-bool steps_in_one_launch(const SdpaKernel& kernel, const Sdpa& args) {
+bool can_be_fused(const SdpaKernel& kernel, const Sdpa& args) {
     return kernel.variant->entry_point == "sdpa_vector" && args.q_len() == 1 && args.group() <= kernel.rows;
 }
 
@@ -78,31 +78,33 @@ bool can_append_token(const SlotAppend& append, const Segment& first) {
            append.k.shape[2] == 1 && !append.slots && !append.token_ids && !first.k_mean && !first.v_mean;
 }
 
-std::vector<const Memory*> bind_step(Operation& operation, const SdpaKernel& kernel, const SdpaStep& step,
-                                     SdpaSegments segments, const SdpaDivision& division, sdpa_params& params,
-                                     std::vector<const Memory*>& memory) {
-    const SlotStep& args = *step.args;
-    if (step.appends_token)
+std::vector<const Memory*> bind_fused(Operation& operation, const SdpaKernel& kernel, const SdpaFused& fused,
+                                      const SdpaDivision& division, sdpa_params& params,
+                                      std::vector<const Memory*>& memory) {
+    const SlotAttend& args = *fused.args;
+    if (fused.appends_token)
         append_token(operation, *args.append, params, memory);
     else
         memory.insert(memory.end(), 3, nullptr);
 
-    const Memory* step_weights = nullptr;
+    const Memory* weights = nullptr;
     if (args.counted_queries > 0) {
         const Accumulate accumulate = accumulate_of(args.importance, params.group);
         params.step.counts_query = 1;
         params.step.keep = accumulate.keep;
         params.step.gain = accumulate.gain;
-        step_weights = bind_step_weights(operation, kernel, division, args.step_weights);
+        weights = bind_weights(operation, kernel, division, args.weights);
     }
     const Bound sum = operation.bind(args.counted_queries > 0 ? args.output_sum : Tensor{}, Access::read_write);
     if (sum.memory != nullptr) params.step.output_sum = view_of_heads(args.output_sum, sum);
-    std::vector<const Memory*> accumulated{sum.memory, step_weights};
-    for (size_t i = 0; i < segments.size(); ++i) {
-        const Tensor& importance = segments[i]->importance;
+    std::vector<const Memory*> accumulated{sum.memory, weights};
+    sdpa_segment* field = params.segment;
+    for (const Segment& segment : args.attention.segments) {
+        const Tensor& importance = segment.importance;
         const Bound bound = operation.bind(importance, Access::read_write);
-        if (importance) params.segment[i].importance = view_of_heads(importance, bound);
+        if (importance) field->importance = view_of_heads(importance, bound);
         accumulated.push_back(bound.memory);
+        ++field;
     }
     memory.insert(memory.end(), accumulated.begin(), accumulated.end());
     return accumulated;
