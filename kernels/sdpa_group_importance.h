@@ -10,7 +10,7 @@
 
 static inline __global float* group_weight_tile(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
                                                 uint segment, uint key) {
-    return (__global float*)memory->step_weights +
+    return (__global float*)(memory->step_weights + p->step.weights_offset) +
            ((ulong)g->work.index * WEIGHT_TILES(p) + (p->segment[segment].first_key + key) / WEIGHT_KEYS) *
                WEIGHT_TILE_FLOATS;
 }

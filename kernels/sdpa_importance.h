@@ -36,7 +36,7 @@ static inline void sdpa_note_end(sdpa_rows_end* end, uint r, float maximum, floa
 /* The weight tile of the keys of a segment from `key` on. */
 static inline __global float16* sdpa_weight_tile(const sdpa_params* p, const sdpa_memory* memory,
                                                  const sdpa_work_tile* work, uint segment, uint key) {
-    return (__global float16*)memory->step_weights +
+    return (__global float16*)(memory->step_weights + p->step.weights_offset) +
            ((ulong)work->index * WEIGHT_TILES(p) + (p->segment[segment].first_key + key) / TILE) * WEIGHT_TILE_VECTORS;
 }
 

@@ -128,6 +128,6 @@ typedef struct sdpa_memory {
 
 /* What a split leaves of a work tile: sdpa_params.h. */
 static inline __global float* sdpa_partial(const sdpa_params* p, const sdpa_memory* memory, uint tile, uint split) {
-    return (__global float*)(memory->scratch + SDPA_COUNTER_BYTES) +
+    return (__global float*)(memory->scratch + SDPA_COUNTER_BYTES) + p->first_partial +
            ((ulong)tile * p->splits + split) * p->partial_floats;
 }

@@ -32,6 +32,8 @@
 #define SDPA_SCORES_PROBS 4
 
 #define SDPA_MOST_SEGMENTS 4
+/* How many addresses an entry of sdpa_entries.h has, for so many segments. */
+#define SDPA_ADDRESSES(segments) (16 + 6 * (segments))
 #ifdef __OPENCL_VERSION__
 #define SDPA_SEGMENTS SEGMENTS
 #else
@@ -57,6 +59,7 @@ typedef struct sdpa_segment {
 typedef struct sdpa_step {
     tensor_view k, v;           /* of the token that is appended: [1, kv_heads, 1, size] */
     head_view output_sum;       /* float [kv_heads][v_size]; the pointer is NULL without */
+    winnow_u64 weights_offset;  /* sdpa_importance.h; a multiple of 64 */
     winnow_u64 token_positions; /* offset of int by token id: its position; the pointer is NULL without */
     winnow_u32 appends_token;
     winnow_u32 slot; /* of segment 0, for the token */
@@ -94,12 +97,13 @@ typedef struct sdpa_params {
     winnow_u32 scores_mode;
     winnow_u32 joins_carried, leaves_carried;
     winnow_u32 combine_groups; /* of a work tile, in the second launch of the shape "workgroup" */
-    winnow_u32 reserved;
+    winnow_u32 first_counter;  /* in scratch, of work tile 0; and the float at which its partial results begin */
+    winnow_u64 first_partial;
     sdpa_step step;
     sdpa_segment segment[SDPA_SEGMENTS]; /* a launch hands over as many as it has */
 } sdpa_params;
 
-#define SDPA_PARAMS_SIZE (536 + SDPA_SEGMENTS * 208)
+#define SDPA_PARAMS_SIZE (552 + SDPA_SEGMENTS * 208)
 #ifdef __OPENCL_VERSION__
 typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
 #else

@@ -18,6 +18,7 @@
  *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     1 .. 6 or 8
+ *     ENTRIES                  1: several sequences in one launch (sdpa_entries.h); STEP, SLOTS and SINGLE_LAUNCH: 1
  *     SINGLE_LAUNCH            1: the last group combines the splits; 0: sdpa_combine, a launch of its own, does
  */
 #include "one_work_item.h"
@@ -29,6 +30,10 @@
 #endif
 #if STEP && !defined(STATISTIC)
 #error "sdpa_vector.cl with STEP needs -D STATISTIC"
+#endif
+
+#ifndef ENTRIES
+#define ENTRIES 0
 #endif
 
 #ifndef TILE
@@ -98,12 +103,21 @@ static inline key_set find_read(const sdpa_params* p, key_set used, const float1
 #include "sdpa_every_segment.h"
 #include "sdpa_attend.h"
 
+#if ENTRIES
+#include "sdpa_entries.h"
+
+ONE_WORK_ITEM __kernel void sdpa_vector(const __global sdpa_entries* entries, uint group_base) {
+    if (group_base == 0xffffffffu) return; /* as below */
+    attend_entry(entries, (uint)get_group_id(0) + group_base);
+}
+#else
 ONE_WORK_ITEM __kernel void sdpa_vector(PARAMS(sdpa_params), ATTEND_ARGUMENTS, uint group_base) {
     if (group_base == 0xffffffffu) return; /* a warm-up launch: the launch only makes the driver load the kernel */
     GET_PARAMS(sdpa_params);
     const sdpa_memory memory = {ATTEND_MEMORY};
     attend(&p, &memory, (uint)get_group_id(0) + group_base);
 }
+#endif
 
 #if !SINGLE_LAUNCH
 #include "sdpa_combine.h"

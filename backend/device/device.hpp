@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -294,6 +295,8 @@ public:
     virtual void launch(const PagePick& args) = 0;
     // In as few launches as the device allows; as it is here, in one for each part.
     virtual void attend(const SlotAttend& args);
+    // The same of several layers of one cache, which share no memory but scratch.
+    virtual void attend(std::span<const SlotAttend> all);
 
     // Runs task(i) once for each i below count and returns when all are done; then throws what one of them threw. Side
     // by side where the host lends threads, as many as host_threads() says; what is enqueued has to be finished before.

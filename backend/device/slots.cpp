@@ -57,6 +57,10 @@ void Device::attend(const SlotAttend& args) {
     if (args.counted_queries > 0) launch(accumulate_of(args));
 }
 
+void Device::attend(std::span<const SlotAttend> all) {
+    for (const SlotAttend& each : all) attend(each);
+}
+
 void Device::run_on_host(uint32_t count, const std::function<void(uint32_t)>& task) {
     for (uint32_t i = 0; i < count; ++i) task(i);
 }

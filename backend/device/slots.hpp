@@ -52,7 +52,7 @@ struct SlotAttend {
     int64_t counted_queries = 0; // these three as in SlotAccumulate
     Importance importance;
     Tensor output_sum;
-    // F32 [1, 1, 1, fused_weight_floats at least], where a buffer begins; there where one query counts.
+    // F32 [1, 1, 1, fused_weight_floats at least], at a multiple of 64 bytes; there where one query counts.
     Tensor weights;
 };
 // How many weights there are for segments whose slots, each rounded up to a multiple of fused_weight_slots, add up to

@@ -128,6 +128,11 @@ public:
         if (args.append) self_test_.test_before("slot_append");
         if (!sdpa_.attend(args, slot_append_)) Device::attend(args);
     }
+    void attend(std::span<const SlotAttend> all) override {
+        self_test_.test_slot_attention();
+        self_test_.test_before("slot_append");
+        if (all.size() == 1 || !sdpa_.attend(all, slot_append_)) Device::attend(all);
+    }
 
     std::unique_ptr<Event> mark() override { return Operation(runtime_).complete(true); }
     uint32_t host_threads() const override { return opencl::host_threads(runtime_.state()); }

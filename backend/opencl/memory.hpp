@@ -25,6 +25,7 @@ public:
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
 
+    void* host() const { return host_; } // where host memory begins; NULL of other memory
     // Distinct worker queues may ask at once.
     cl_mem on(size_t worker) const { return objects_[worker]() != nullptr ? objects_[worker]() : import_on(worker); }
 

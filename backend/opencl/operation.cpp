@@ -175,7 +175,7 @@ void Operation::launch(Kernel& kernel, const void* params, size_t params_size, s
     if (kernel.argument_count != memory.size() + 2)
         throw Error(WINNOW_ERROR_INTERNAL, kernel.label + " takes " + std::to_string(kernel.argument_count) +
                                                " arguments, its launcher gives " + std::to_string(memory.size() + 2));
-    if (params_size + memory.size() * sizeof(cl_mem) + sizeof(cl_uint) > most_argument_bytes)
+    if (!memory.empty() && params_size + memory.size() * sizeof(cl_mem) + sizeof(cl_uint) > most_argument_bytes)
         throw Error(WINNOW_ERROR_INTERNAL,
                     kernel.label + " has more than " + std::to_string(most_argument_bytes) + " bytes of arguments");
     if (!kernel.is_launched) check_group_size(state_, kernel, grid);

@@ -103,18 +103,56 @@ std::unique_ptr<Event> SdpaLauncher::launch(const Sdpa& args, bool want_event) {
     });
 }
 
-bool SdpaLauncher::attend(const SlotAttend& args, SegmentKernel& slot_append) {
+namespace {
+
+// Its attention, without the memory that one launch does not need.
+Sdpa fused_attention(const SlotAttend& args) {
     Sdpa attention = args.attention;
     attention.scores_mode = Scores::none;
     attention.scores_out = attention.row_stats = {};
+    return attention;
+}
+
+// Appends the token where the attention cannot.
+SdpaFused begin_fused(Runtime& runtime, SegmentKernel& slot_append, const SlotAttend& args) {
+    SdpaFused fused{.args = &args};
+    fused.appends_token = args.append && can_append_token(*args.append, args.attention.segments.front());
+    if (args.append && !fused.appends_token) opencl::launch(runtime, slot_append, *args.append);
+    return fused;
+}
+
+} // namespace
+
+std::optional<SdpaKernel> SdpaLauncher::fused_kernel(const SlotAttend& args, const Sdpa& attention) const {
     SdpaKernel kernel = choose(attention);
-    if (!can_be_fused(kernel, attention)) return false;
+    if (!can_be_fused(kernel, attention)) return std::nullopt;
     kernel.is_fused = true;
     kernel.statistic = args.importance.statistic;
-    SdpaFused fused{.args = &args};
-    fused.appends_token = args.append && can_append_token(*args.append, attention.segments.front());
-    if (args.append && !fused.appends_token) opencl::launch(runtime_, slot_append, *args.append);
-    launch_sdpa(runtime_, programs_, kernel, attention, options_, false, fused);
+    return kernel;
+}
+
+bool SdpaLauncher::attend(const SlotAttend& args, SegmentKernel& slot_append) {
+    const Sdpa attention = fused_attention(args);
+    const std::optional<SdpaKernel> kernel = fused_kernel(args, attention);
+    if (!kernel) return false;
+    const SdpaFused fused = begin_fused(runtime_, slot_append, args);
+    launch_sdpa(runtime_, programs_, *kernel, attention, options_, false, fused);
+    return true;
+}
+
+bool SdpaLauncher::attend(std::span<const SlotAttend> all, SegmentKernel& slot_append) {
+    std::vector<Together> together;
+    std::optional<SdpaKernel> kernel;
+    for (const SlotAttend& args : all) {
+        Sdpa attention = fused_attention(args);
+        const std::optional<SdpaKernel> its = fused_kernel(args, attention);
+        if (!its || (kernel && *its != *kernel)) return false;
+        kernel = its;
+        together.push_back({std::move(attention), {.args = &args}});
+    }
+    if (!can_launch_together(runtime_, *kernel, together)) return false;
+    for (size_t i = 0; i < all.size(); ++i) together[i].fused = begin_fused(runtime_, slot_append, all[i]);
+    launch_together(runtime_, programs_, *kernel, together, options_);
     return true;
 }
 

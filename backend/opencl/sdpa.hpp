@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "opencl/sdpa_launch.hpp"
@@ -21,9 +23,12 @@ public:
     // All in one launch, or in two where the token comes into packed rows. Does nothing and returns false where the
     // attention is not that of one query token in one block of rows.
     bool attend(const SlotAttend& args, SegmentKernel& slot_append);
+    // Several of them in one launch of attention, where the device can.
+    bool attend(std::span<const SlotAttend> all, SegmentKernel& slot_append);
 
 private:
     SdpaKernel choose(const Sdpa& args) const;
+    std::optional<SdpaKernel> fused_kernel(const SlotAttend& args, const Sdpa& attention) const; // none: it cannot be
 
     Runtime& runtime_;
     const VariantOptions& options_;

@@ -10,18 +10,18 @@ namespace {
 
 constexpr uint64_t tile = 32; // keys of a weight tile: sdpa_vector.cl's TILE
 
-// The weights (sdpa_importance.h), which begin where their buffer does.
-const Memory* bind_weights(Operation& operation, const SdpaKernel& kernel, const SdpaDivision& division,
-                           const Tensor& weights) {
+// The weights (sdpa_importance.h), which kernels read and write in vectors of 16 floats.
+Bound bind_weights(Operation& operation, const SdpaKernel& kernel, const SdpaDivision& division,
+                   const Tensor& weights) {
     static_assert(fused_weight_slots == 2 * tile); // in pairs
     const uint64_t of_work_tile = (division.key_end + 2 * tile - 1) / (2 * tile) * 2;
     const uint64_t floats = division.work_tiles * of_work_tile * (16 + kernel.rows * tile);
     const Bound bound = operation.bind(weights, Access::read_write);
-    if (bound.memory == nullptr || bound.offset != 0 || static_cast<uint64_t>(weights.shape[3]) < floats)
+    if (bound.memory == nullptr || bound.offset % 64 != 0 || static_cast<uint64_t>(weights.shape[3]) < floats)
         throw Error(WINNOW_ERROR_INTERNAL, "a step's weights have " + std::to_string(weights.shape[3]) +
                                                " floats, expected " + std::to_string(floats) +
-                                               " where a buffer begins");
-    return bound.memory;
+                                               " at a multiple of 64 bytes");
+    return bound;
 }
 
 void append_token(Operation& operation, const SlotAppend& append, sdpa_params& params,
@@ -87,7 +87,7 @@ std::vector<const Memory*> bind_fused(Operation& operation, const SdpaKernel& ke
     else
         memory.insert(memory.end(), 3, nullptr);
 
-    const Memory* weights = nullptr;
+    Bound weights;
     if (args.counted_queries > 0) {
         const Accumulate accumulate = accumulate_of(args.importance, params.group);
         params.step.counts_query = 1;
@@ -97,7 +97,8 @@ std::vector<const Memory*> bind_fused(Operation& operation, const SdpaKernel& ke
     }
     const Bound sum = operation.bind(args.counted_queries > 0 ? args.output_sum : Tensor{}, Access::read_write);
     if (sum.memory != nullptr) params.step.output_sum = view_of_heads(args.output_sum, sum);
-    std::vector<const Memory*> accumulated{sum.memory, weights};
+    params.step.weights_offset = weights.offset;
+    std::vector<const Memory*> accumulated{sum.memory, weights.memory};
     sdpa_segment* field = params.segment;
     for (const Segment& segment : args.attention.segments) {
         const Tensor& importance = segment.importance;

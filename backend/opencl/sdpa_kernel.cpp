@@ -80,6 +80,7 @@ std::string SdpaKernel::name() const {
     name += "_d" + std::to_string(head_size);
     if (v_head_size != head_size) name += 'v' + std::to_string(v_head_size);
     name += "_r" + std::to_string(rows);
+    if (has_entries) name += "_entries";
     if (!single_launch) name += "_two_launches";
     return name;
 }
@@ -89,6 +90,7 @@ std::string SdpaKernel::options() const {
     options += is_fused ? " -DSTEP=1" : " -DSTEP=0";
     if (is_fused) options.append(" ").append(statistic_option(statistic));
     options += append ? " -DAPPEND=1" : " -DAPPEND=0";
+    if (has_entries) options += " -DENTRIES=1";
     std::vector<Type> used;
     for (uint32_t i = 0; i < segments; ++i) {
         options += " -DK_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].k);
@@ -172,7 +174,7 @@ size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
         kernel.head_size | static_cast<uint64_t>(kernel.v_head_size) << 12 | static_cast<uint64_t>(kernel.rows) << 24;
     bits |= static_cast<uint64_t>(kernel.single_launch) << 56 | static_cast<uint64_t>(kernel.slots) << 57 |
             static_cast<uint64_t>(kernel.is_fused) << 58 | static_cast<uint64_t>(kernel.append) << 59 |
-            static_cast<uint64_t>(kernel.statistic) << 60;
+            static_cast<uint64_t>(kernel.statistic) << 60 | static_cast<uint64_t>(kernel.has_entries) << 63;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {
         formats = formats << 16 | static_cast<uint64_t>(one.k) << 8 | static_cast<uint64_t>(one.v);

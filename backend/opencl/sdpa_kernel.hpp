@@ -28,6 +28,7 @@ struct SdpaKernel {
     bool slots = false;
     bool is_fused = false;                 // SlotAttend in one launch
     Statistic statistic = Statistic::none; // of fused attention
+    bool has_entries = false;              // several of them in one launch
     bool append = false;                   // attention that stores a token before, over rows without slots
     uint32_t segments = 0;
     std::array<Formats, SDPA_MOST_SEGMENTS> formats;

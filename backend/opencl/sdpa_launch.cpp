@@ -156,16 +156,41 @@ void check_sdpa(const Sdpa& args) {
     }
 }
 
-std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
-                                   const VariantOptions& options, bool want_event, const SdpaFused& fused) {
+namespace {
+
+// One attention on its way to a launch.
+struct Prepared {
+    SdpaDivision division;
+    sdpa_params params{};
+    std::vector<const Memory*> memory;      // arguments after the parameters
+    std::vector<const Memory*> accumulated; // what the accumulate alone needs
+
+    uint64_t partial_floats() const {
+        return division.splits > 1 ? division.work_tiles * division.splits * params.partial_floats : 0;
+    }
+};
+
+Prepared prepare(Runtime& runtime, const SdpaKernel& kernel, const Sdpa& args, const VariantOptions& options) {
     const int64_t seen_end =
         may_read_mask(runtime.state(), args) ? end_of_seen(args.mask, args.kv_len()) : args.kv_len();
-    const SdpaDivision division =
+    Prepared prepared;
+    prepared.division =
         divide(args, kernel, runtime.capabilities().compute_units, options, runtime.state().tuning, seen_end);
-    const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
-    sdpa_params params = make_params(args, kernel, division);
+    prepared.params = make_params(args, kernel, prepared.division);
+    return prepared;
+}
 
-    Operation operation(runtime);
+size_t params_size(const SdpaKernel& kernel) {
+    return offsetof(sdpa_params, segment) + kernel.segments * sizeof(sdpa_segment);
+}
+
+uint64_t scratch_bytes(uint64_t partial_floats) { return SDPA_COUNTER_BYTES + partial_floats * sizeof(float); }
+
+// Binds its memory. scratch: of its partial results, where it is split.
+void bind(Operation& operation, const SdpaKernel& kernel, const Sdpa& args, const SdpaFused& fused,
+          const Memory* scratch, Prepared& prepared) {
+    sdpa_params& params = prepared.params;
+    std::vector<const Memory*>& memory = prepared.memory;
     const Bound q = operation.bind(args.q, Access::read);
     const Bound mask = operation.bind(args.mask, Access::read);
     const Bound slopes = operation.bind(args.mask_slopes, Access::read);
@@ -201,37 +226,102 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     params.joins_carried = args.carry.joins;
     params.leaves_carried = args.carry.leaves;
 
-    const Memory* scratch = nullptr;
-    if (division.splits > 1) {
-        scratch = runtime.scratch(SDPA_COUNTER_BYTES +
-                                  division.work_tiles * division.splits * params.partial_floats * sizeof(float));
-    }
-    const std::array<size_t, 3> group_size{kernel.variant->group_size, 1, 1};
-    Grid grid{.groups = {static_cast<size_t>(division.work_tiles * division.splits), 1, 1},
-              .group_size = group_size,
-              .work = division.work};
-    if (runtime.state().times.are_wanted()) grid.bytes = bytes_of(args);
-    std::vector<const Memory*> memory;
-    memory.reserve(32);
+    memory.reserve(SDPA_ADDRESSES(SDPA_MOST_SEGMENTS));
     memory.assign({q.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory, scores.memory,
-                   stats.memory, skipped.memory, carried.memory, scratch});
+                   stats.memory, skipped.memory, carried.memory, prepared.division.splits > 1 ? scratch : nullptr});
     bind_segments(operation, args, kernel, fused, params, memory);
-    std::vector<const Memory*> accumulated; // what the accumulate alone needs
     if (kernel.append) bind_deferred(operation, *fused.deferred, params, memory);
-    if (kernel.is_fused) accumulated = bind_fused(operation, kernel, fused, division, params, memory);
-    params.combine_groups = has_keys_to_finish(kernel, args, params) ? division.splits : 1;
-    const size_t params_size = offsetof(sdpa_params, segment) + args.segments.size() * sizeof(sdpa_segment);
-    operation.launch(*pair.attend, &params, params_size, memory, grid);
+    if (kernel.is_fused) prepared.accumulated = bind_fused(operation, kernel, fused, prepared.division, params, memory);
+    params.combine_groups = has_keys_to_finish(kernel, args, params) ? prepared.division.splits : 1;
+}
+
+Grid grid_of(const SdpaKernel& kernel, uint64_t groups, uint64_t work) {
+    return {
+        .groups = {static_cast<size_t>(groups), 1, 1}, .group_size = {kernel.variant->group_size, 1, 1}, .work = work};
+}
+
+} // namespace
+
+std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
+                                   const VariantOptions& options, bool want_event, const SdpaFused& fused) {
+    Prepared prepared = prepare(runtime, kernel, args, options);
+    const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
+    Operation operation(runtime);
+    const SdpaDivision& division = prepared.division;
+    const Memory* scratch = division.splits > 1 ? runtime.scratch(scratch_bytes(prepared.partial_floats())) : nullptr;
+    bind(operation, kernel, args, fused, scratch, prepared);
+    Grid grid = grid_of(kernel, division.work_tiles * division.splits, division.work);
+    if (runtime.state().times.are_wanted()) grid.bytes = bytes_of(args);
+    const std::vector<const Memory*>& memory = prepared.memory;
+    operation.launch(*pair.attend, &prepared.params, params_size(kernel), memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
-        grid = {.groups = {static_cast<size_t>(division.work_tiles * params.combine_groups), 1, 1},
-                .group_size = group_size,
-                .bytes = division.work_tiles * division.splits * params.partial_floats * sizeof(float)};
-        std::vector<const Memory*> combined{sinks.memory,   out.memory,     scores.memory, stats.memory,
-                                            skipped.memory, carried.memory, scratch};
-        combined.insert(combined.end(), accumulated.begin(), accumulated.end());
-        operation.launch(*pair.combine, &params, params_size, combined, grid);
+        grid = grid_of(kernel, division.work_tiles * prepared.params.combine_groups, 0);
+        grid.bytes = prepared.partial_floats() * sizeof(float);
+        // sinks, out, scores, stats, skipped, carried, scratch
+        std::vector<const Memory*> combined{memory[5], memory[1], memory[6], memory[7], memory[8], memory[9], scratch};
+        combined.insert(combined.end(), prepared.accumulated.begin(), prepared.accumulated.end());
+        operation.launch(*pair.combine, &prepared.params, params_size(kernel), combined, grid);
     }
     return operation.complete(want_event);
+}
+
+bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const Together> all) {
+    if (!runtime.state().is_host_memory() || !kernel.single_launch || kernel.variant->group_size != 1) return false;
+    const auto has_address = [](const Tensor& tensor) {
+        return tensor.buffer == nullptr || static_cast<const ClBuffer*>(tensor.buffer)->memory()->host() != nullptr;
+    };
+    uint64_t tiles = 0; // of a row block each
+    for (const Together& each : all) {
+        const Sdpa& args = each.attention;
+        tiles += static_cast<uint64_t>(args.kv_heads());
+        std::vector<Tensor> tensors{args.q, args.out, args.mask, args.mask_slopes, args.alibi_slopes, args.head_sink};
+        if (const auto& append = each.fused.args->append) tensors.insert(tensors.end(), {append->k, append->v});
+        if (!std::all_of(tensors.begin(), tensors.end(), has_address)) return false;
+    }
+    return tiles <= SDPA_MAX_TILES_SPLIT;
+}
+
+void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<const Together> all,
+                     const VariantOptions& options) {
+    std::vector<Prepared> prepared;
+    uint64_t tiles = 0, floats = 0, groups = 0, work = 0, bytes = 0;
+    for (const Together& each : all) {
+        Prepared& one = prepared.emplace_back(prepare(runtime, kernel, each.attention, options));
+        one.params.first_counter = static_cast<uint32_t>(tiles);
+        one.params.first_partial = floats;
+        if (one.division.splits > 1) tiles += one.division.work_tiles;
+        floats += one.partial_floats();
+    }
+    Operation operation(runtime);
+    const Memory* scratch = tiles > 0 ? runtime.scratch(scratch_bytes(floats)) : nullptr;
+
+    // kernels/sdpa_entries.h
+    std::vector<std::byte> table;
+    const auto add = [&](const void* data, size_t size) {
+        const auto* first = static_cast<const std::byte*>(data);
+        table.insert(table.end(), first, first + size);
+    };
+    const std::array<uint32_t, 2> count{static_cast<uint32_t>(all.size()), 0};
+    add(count.data(), sizeof count);
+    for (size_t i = 0; i < all.size(); ++i) {
+        Prepared& one = prepared[i];
+        bind(operation, kernel, all[i].attention, all[i].fused, scratch, one);
+        const std::array<uint32_t, 2> first_group{static_cast<uint32_t>(groups), 0};
+        add(first_group.data(), sizeof first_group);
+        for (const Memory* memory : one.memory) {
+            const void* address = memory != nullptr ? memory->host() : nullptr;
+            add(&address, sizeof address);
+        }
+        add(&one.params, params_size(kernel));
+        groups += one.division.work_tiles * one.division.splits;
+        work += one.division.work;
+        if (runtime.state().times.are_wanted()) bytes += bytes_of(all[i].attention);
+    }
+    kernel.has_entries = true;
+    Grid grid = grid_of(kernel, groups, work);
+    grid.bytes = bytes;
+    operation.launch(*programs.find(runtime, kernel).attend, table.data(), table.size(), {}, grid);
+    operation.complete(false);
 }
 
 } // namespace winnow::opencl

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "opencl/sdpa_fused.hpp"
 #include "opencl/sdpa_kernel.hpp"
@@ -16,5 +17,15 @@ constexpr int64_t carried_floats_of(int64_t v_head_size) { return (v_head_size +
 
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
                                    const VariantOptions& options, bool want_event, const SdpaFused& fused = {});
+
+// Fused attentions that are one launch, each cut into work-groups as alone.
+struct Together {
+    Sdpa attention;
+    SdpaFused fused;
+};
+// Whether the device computes in the host's memory, and all of theirs has an address there.
+bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const Together> all);
+void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<const Together> all,
+                     const VariantOptions& options);
 
 } // namespace winnow::opencl

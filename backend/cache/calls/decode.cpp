@@ -1,50 +1,48 @@
-// A decode: queries that attend one by one. Without recall that is one query. With recall it is one to eight queries,
-// and each picks its pages first.
+// Room, an append and an attention for one query after another.
+#include "cache/calls/decode.hpp"
+
 #include <algorithm>
 #include <utility>
 
-#include "cache/calls/layer_call.hpp"
 #include "cache/layer/zeroing.hpp"
 #include "cache/recall/recall.hpp"
 
 namespace winnow::cache {
-namespace {
 
-class Decode : public LayerCall {
-public:
-    Decode(CacheState& cache, const CacheStep& args) : LayerCall(cache, args), picks_(picks(*cache.geometry, args)) {}
+Decode::Decode(CacheState& cache, const CacheStep& args)
+    : LayerCall(cache, args), picks_(picks(*cache.geometry, args)) {}
 
-private:
-    bool picks_pages() const override { return picks_; }
-    void validate(const std::vector<Segment>& segments) const override { validate_chunks(segments, 1); }
+bool Decode::changes_before_file() const {
+    if (!cache_.cold_file || appended_ == 0) return false;
+    const bool frees = std::any_of(cells_.begin(), cells_.end(), [&](int32_t it) { return layer_.index.holds(it); });
+    return appended_ > 1 || frees || rows_to_leave(outside_sinks(0, 1)).has_value();
+}
 
-    bool changes_before_file() const override {
-        if (!cache_.cold_file || appended_ == 0) return false;
-        const bool frees =
-            std::any_of(cells_.begin(), cells_.end(), [&](int32_t it) { return layer_.index.holds(it); });
-        return appended_ > 1 || frees || rows_to_leave(outside_sinks(0, 1)).has_value();
+SlotAttend Decode::begin() {
+    free_cells();
+    before_ = layer_.index.next();
+    make_room(0, 1);
+    token_ = append(0, 1);
+    return attention_with(0, 1, {layer_.segments(geometry_)}, token_);
+}
+
+void Decode::end(const SlotAttend& launched) {
+    end_attention(launched, token_);
+    zero_after_chunk(cache_, layer_, before_);
+    layer_.cold.is_moved = false;
+}
+
+void Decode::bring_tokens() {
+    free_cells();
+    if (appended_ > 1) make_room(0, appended_); // once, as for a chunk of them all
+    for (int64_t query = 0; query < asked_; ++query) {
+        const int64_t before = layer_.index.next();
+        make_room(query, 1);
+        std::optional<Pending> token = append(query, 1);
+        if (picks_) pick_for(query);
+        attend(query, 1, {picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)}, token);
+        zero_after_chunk(cache_, layer_, before);
     }
-
-    void bring_tokens() override {
-        free_cells();
-        if (appended_ > 1) make_room(0, appended_); // once, as for a chunk of them all
-        for (int64_t query = 0; query < asked_; ++query) {
-            const int64_t before = layer_.index.next();
-            make_room(query, 1);
-            std::optional<Pending> token = append(query, 1);
-            if (picks_) pick_for(query);
-            attend(query, 1, {picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)}, token);
-            zero_after_chunk(cache_, layer_, before);
-        }
-    }
-
-    const bool picks_;
-};
-
-} // namespace
-
-std::unique_ptr<LayerCall> make_decode(CacheState& cache, const CacheStep& args) {
-    return std::make_unique<Decode>(cache, args);
 }
 
 } // namespace winnow::cache

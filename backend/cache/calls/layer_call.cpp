@@ -15,44 +15,6 @@
 
 namespace winnow::cache {
 
-bool picks(const Geometry& geometry, const CacheStep& args) {
-    return geometry.recall() && args.asked() > 0 && args.asked() <= std::min(most_picking, geometry.chunk());
-}
-
-namespace {
-
-std::unique_ptr<LayerCall> make_call(CacheState& cache, const CacheStep& args) {
-    const Geometry& geometry = *cache.geometry;
-    if (geometry.recall() ? picks(geometry, args) : args.asked() == 1) return make_decode(cache, args);
-    if (geometry.recall() && (args.asked() > 0 || args.appended() > geometry.chunk()))
-        return make_cold_prompt(cache, args);
-    return make_prompt(cache, args);
-}
-
-// One within the other, so that each still knows how its layer was when a later one fails.
-void run_all(std::span<const std::unique_ptr<LayerCall>> calls) {
-    if (calls.size() == 1) return calls.front()->run();
-    calls.front()->run([&] { run_all(calls.subspan(1)); });
-}
-
-} // namespace
-
-void run_step(CacheState& cache, std::span<const CacheStep> steps) {
-    std::vector<std::unique_ptr<LayerCall>> calls;
-    int64_t scratch = 0;
-    uint64_t bytes = 0; // that all of them take
-    for (const CacheStep& step : steps) {
-        calls.push_back(make_call(cache, step));
-        calls.back()->prepare(scratch);
-        scratch = std::max(scratch, calls.back()->grown().scratch.slots);
-        bytes += calls.back()->grown().bytes;
-    }
-    cache.note_peak(bytes);
-    for (const std::unique_ptr<LayerCall>& call : calls) call->commit();
-    run_all(calls);
-    ++cache.steps;
-}
-
 LayerCall::LayerCall(CacheState& cache, const CacheStep& args)
     : cache_(cache), geometry_(*cache.geometry), args_(args), sequence_(cache.sequence(args.sequence)),
       layer_(sequence_.layers[static_cast<size_t>(args.layer)]), appended_(args.appended()), asked_(args.asked()),
@@ -239,7 +201,8 @@ void LayerCall::attend_in_parts(int64_t first, int64_t count, const Attended& at
         attend(first + part, std::min(at_a_time, count - part), attended, pending);
 }
 
-void LayerCall::attend(int64_t first, int64_t count, Attended attended, std::optional<Pending>& pending) {
+SlotAttend LayerCall::attention_with(int64_t first, int64_t count, Attended attended,
+                                     const std::optional<Pending>& pending) {
     SlotAttend fused;
     if (pending) fused.append = pending->append;
     fused.attention = attention_of(first, count, slots_in(attended.segments));
@@ -254,14 +217,24 @@ void LayerCall::attend(int64_t first, int64_t count, Attended attended, std::opt
                                         shape.v_head_size);
     }
     if (fused.counted_queries > 0 && count == 1) fused.weights = weights();
-    if (args_.scores_out)
-        attend_with_scores(fused, first, count, static_cast<bool>(attended.carried));
-    else
-        cache_.device.attend(fused);
-    if (fused.output_sum)
-        layer_.outputs += fused.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
+    return fused;
+}
+
+void LayerCall::end_attention(const SlotAttend& launched, std::optional<Pending>& pending) {
+    if (launched.output_sum)
+        layer_.outputs += launched.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
     if (pending) note(pending->run);
     pending.reset();
+}
+
+void LayerCall::attend(int64_t first, int64_t count, Attended attended, std::optional<Pending>& pending) {
+    const bool is_carried = static_cast<bool>(attended.carried);
+    const SlotAttend fused = attention_with(first, count, std::move(attended), pending);
+    if (args_.scores_out)
+        attend_with_scores(fused, first, count, is_carried);
+    else
+        cache_.device.attend(fused);
+    end_attention(fused, pending);
 }
 
 void LayerCall::attend_with_scores(const SlotAttend& fused, int64_t first, int64_t count, bool keeps_others) {

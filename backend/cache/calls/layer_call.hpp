@@ -20,7 +20,6 @@ namespace winnow::cache {
 void run_step(CacheState& cache, std::span<const CacheStep> steps);
 
 class LayerCall;
-std::unique_ptr<LayerCall> make_decode(CacheState& cache, const CacheStep& args);
 std::unique_ptr<LayerCall> make_prompt(CacheState& cache, const CacheStep& args);
 std::unique_ptr<LayerCall> make_cold_prompt(CacheState& cache, const CacheStep& args);
 
@@ -91,7 +90,9 @@ protected:
     int64_t outside_sinks(int64_t first, int64_t count) const; // how many of these tokens get no sink's slot
 
     // Queries [first, first + count) attend, and what that showed is accumulated; `pending` is appended before and
-    // noted after.
+    // noted after: what is launched, what comes after it, and both.
+    SlotAttend attention_with(int64_t first, int64_t count, Attended attended, const std::optional<Pending>& pending);
+    void end_attention(const SlotAttend& launched, std::optional<Pending>& pending);
     void attend(int64_t first, int64_t count, Attended attended, std::optional<Pending>& pending);
     // The same in parts, where there is not scratch for the scores of all of them.
     void attend_in_parts(int64_t first, int64_t count, const Attended& attended, std::optional<Pending>& pending);

@@ -1,0 +1,29 @@
+// A decode: queries that attend one by one. Without recall that is one query. With recall it is one to eight queries,
+// and each picks its pages first.
+#pragma once
+
+#include "cache/calls/layer_call.hpp"
+
+namespace winnow::cache {
+
+class Decode : public LayerCall {
+public:
+    Decode(CacheState& cache, const CacheStep& args);
+
+    // Of one query that picks no pages: its token finds room, and what is to be launched then, alone or together with
+    // that of other sequences. `end` comes after the launch.
+    SlotAttend begin();
+    void end(const SlotAttend& launched);
+
+private:
+    bool picks_pages() const override { return picks_; }
+    void validate(const std::vector<Segment>& segments) const override { validate_chunks(segments, 1); }
+    bool changes_before_file() const override;
+    void bring_tokens() override;
+
+    const bool picks_;
+    std::optional<Pending> token_; // between begin and end
+    int64_t before_ = 0;           // the next token's position, before
+};
+
+} // namespace winnow::cache

@@ -1,0 +1,93 @@
+// cache_step: a call for each sequence, and what they do together.
+#include <algorithm>
+
+#include "cache/calls/decode.hpp"
+#include "cache/recall/recall.hpp"
+
+namespace winnow::cache {
+
+bool picks(const Geometry& geometry, const CacheStep& args) {
+    return geometry.recall() && args.asked() > 0 && args.asked() <= std::min(most_picking, geometry.chunk());
+}
+
+namespace {
+
+bool is_decode(const Geometry& geometry, const CacheStep& args) {
+    return geometry.recall() ? picks(geometry, args) : args.asked() == 1;
+}
+
+std::unique_ptr<LayerCall> make_call(CacheState& cache, const CacheStep& args) {
+    const Geometry& geometry = *cache.geometry;
+    if (is_decode(geometry, args)) return std::make_unique<Decode>(cache, args);
+    if (geometry.recall() && (args.asked() > 0 || args.appended() > geometry.chunk()))
+        return make_cold_prompt(cache, args);
+    return make_prompt(cache, args);
+}
+
+// One within the other, so that each still knows how its layer was when a later one fails.
+void run_all(std::span<LayerCall* const> calls) {
+    if (calls.empty()) return;
+    if (calls.size() == 1) return calls.front()->run();
+    calls.front()->run([&] { run_all(calls.subspan(1)); });
+}
+
+// How much of the scratch an attention's weights take; 0: it has none.
+int64_t weight_floats(const Geometry& geometry, const SlotAttend& fused) {
+    int64_t slots = 0;
+    for (const Segment& segment : fused.attention.segments)
+        if (!segment.shares_slots)
+            slots += (segment.slots() + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
+    return fused.weights ? fused_weight_floats(geometry.request().q_heads, geometry.shape().kv_heads, slots) : 0;
+}
+
+// In as few launches as the scratch has room for their weights.
+void attend_together(CacheState& cache, std::span<SlotAttend> all) {
+    for (size_t first = 0, end = 0; first < all.size(); first = end) {
+        int64_t used = 0;
+        for (; end < all.size(); ++end) {
+            const int64_t floats = weight_floats(*cache.geometry, all[end]);
+            Tensor& weights = all[end].weights;
+            if (end > first && weights && used + floats > weights.shape[3]) break;
+            weights.offset = 4 * static_cast<uint64_t>(used);
+            weights.shape[3] -= used;
+            used += floats;
+        }
+        cache.device.attend(std::span<const SlotAttend>(all.subspan(first, end - first)));
+    }
+}
+
+void decode_together(CacheState& cache, std::span<Decode* const> decodes) {
+    std::vector<SlotAttend> attentions;
+    for (Decode* decode : decodes) attentions.push_back(decode->begin());
+    attend_together(cache, attentions);
+    for (size_t i = 0; i < decodes.size(); ++i) decodes[i]->end(attentions[i]);
+}
+
+} // namespace
+
+void run_step(CacheState& cache, std::span<const CacheStep> steps) {
+    std::vector<std::unique_ptr<LayerCall>> calls;
+    int64_t scratch = 0;
+    uint64_t bytes = 0; // that all of them take
+    for (const CacheStep& step : steps) {
+        calls.push_back(make_call(cache, step));
+        calls.back()->prepare(scratch);
+        scratch = std::max(scratch, calls.back()->grown().scratch.slots);
+        bytes += calls.back()->grown().bytes;
+    }
+    cache.note_peak(bytes);
+    std::vector<Decode*> together;
+    std::vector<LayerCall*> others;
+    for (size_t i = 0; i < calls.size(); ++i) {
+        calls[i]->commit();
+        if (is_decode(*cache.geometry, steps[i]) && !cache.geometry->recall() && !steps[i].scores_out)
+            together.push_back(static_cast<Decode*>(calls[i].get()));
+        else
+            others.push_back(calls[i].get());
+    }
+    decode_together(cache, together);
+    run_all(others);
+    ++cache.steps;
+}
+
+} // namespace winnow::cache

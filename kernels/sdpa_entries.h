@@ -1,0 +1,49 @@
+/* Several sequences of a cache in one launch, on a device that computes in the host's memory: each has what a launch
+ * for it alone would have, its memory by address. It is cut into work-groups as if it were alone, so that its result is
+ * the same. Needs before it: sdpa_memory.h. */
+typedef struct sdpa_entry {
+    uint first_group; /* of the launch */
+    uint reserved;
+    ulong memory[SDPA_ADDRESSES(SEGMENTS)]; /* addresses of ATTEND_ARGUMENTS, in their order */
+    sdpa_params params;
+} sdpa_entry;
+
+typedef struct sdpa_entries {
+    uint count, reserved;
+    sdpa_entry entry[1]; /* count of them */
+} sdpa_entries;
+
+#define ADDRESS(i) (__global uchar*)entry->memory[i]
+#define SEGMENT_ADDRESSES(i)                                                                                           \
+    {                                                                                                                  \
+        ADDRESS(11 + 5 * (i)), ADDRESS(12 + 5 * (i)), ADDRESS(13 + 5 * (i)), ADDRESS(14 + 5 * (i)),                     \
+            ADDRESS(15 + 5 * (i))                                                                                      \
+    }
+#define STEP_ADDRESS(i) ADDRESS(11 + 5 * SEGMENTS + (i))
+#define IMPORTANCE_ADDRESS(i) STEP_ADDRESS(5 + (i))
+
+static inline void attend_entry(const __global sdpa_entries* entries, uint group) {
+    uint at = entries->count - 1;
+    while (entries->entry[at].first_group > group) --at;
+    const __global sdpa_entry* entry = &entries->entry[at];
+    const sdpa_memory memory = {.q = ADDRESS(0),
+                                .out = ADDRESS(1),
+                                .mask = ADDRESS(2),
+                                .slopes = ADDRESS(3),
+                                .alibi = ADDRESS(4),
+                                .sinks = ADDRESS(5),
+                                .scores = ADDRESS(6),
+                                .stats = ADDRESS(7),
+                                .skipped = ADDRESS(8),
+                                .carried = ADDRESS(9),
+                                .scratch = ADDRESS(10),
+                                .segment = {EVERY_SEGMENT(SEGMENT_ADDRESSES)},
+                                .new_k = STEP_ADDRESS(0),
+                                .new_v = STEP_ADDRESS(1),
+                                .token_positions = STEP_ADDRESS(2),
+                                .output_sum = STEP_ADDRESS(3),
+                                .step_weights = STEP_ADDRESS(4),
+                                .importance = {EVERY_SEGMENT(IMPORTANCE_ADDRESS)}};
+    const sdpa_params p = entry->params;
+    attend(&p, &memory, group - entry->first_group);
+}
