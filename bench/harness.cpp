@@ -208,6 +208,19 @@ void Backend::run(winnow_cache* cache, const winnow_cache_step_desc& desc) {
     check(api().finish(context()));
 }
 
+void Backend::enqueue(winnow_cache* cache, const winnow_cache_step_desc& desc) {
+    check(caches().step(cache, &desc, nullptr));
+}
+
+void Backend::finish() { check(api().finish(context())); }
+
+uint64_t Backend::launches() {
+    winnow_stats stats{};
+    stats.struct_size = sizeof stats;
+    check(api().context_stats(context(), &stats));
+    return stats.kernel_launches;
+}
+
 void Backend::copy(winnow_cache* cache, int64_t from, int64_t to) {
     check(caches().copy(cache, from, to));
     check(api().finish(context()));

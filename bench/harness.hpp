@@ -70,7 +70,10 @@ public:
     winnow_cache_stats estimate(const winnow_cache_desc& desc, int64_t tokens); // of one sequence
     void destroy(winnow_cache* cache);
     void run(winnow_cache* cache, const winnow_cache_step_desc& desc); // and waits
-    void copy(winnow_cache* cache, int64_t from, int64_t to);          // of sequences; these three wait, too
+    void enqueue(winnow_cache* cache, const winnow_cache_step_desc& desc);
+    void finish();
+    uint64_t launches();
+    void copy(winnow_cache* cache, int64_t from, int64_t to); // of sequences; these three wait, too
     void remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end);
     void shift(winnow_cache* cache, int64_t sequence, int64_t delta); // all positions
     winnow_cache_stats stats(winnow_cache* cache);
@@ -153,6 +156,7 @@ nlohmann::json bench_kv_append(const Options& options, Backend& backend);
 nlohmann::json bench_slots(const Options& options, Backend& backend);
 nlohmann::json bench_cache(const Options& options, Backend& backend);
 nlohmann::json bench_steps(const Options& options, Backend& backend);
+nlohmann::json bench_sequences(const Options& options, Backend& backend);
 nlohmann::json bench_recall(const Options& options, Backend& backend);
 nlohmann::json bench_growth(const Options& options, Backend& backend);
 

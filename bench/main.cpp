@@ -30,6 +30,7 @@ std::vector<std::pair<const char*, Bench>> chosen(const std::string& filter) {
                                                      {"slots", bench_slots},
                                                      {"cache", bench_cache},
                                                      {"steps", bench_steps},
+                                                     {"sequences", bench_sequences},
                                                      {"recall", bench_recall},
                                                      {"growth", bench_growth}};
     std::vector<std::pair<const char*, Bench>> found;
