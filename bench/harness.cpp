@@ -138,9 +138,9 @@ void Backend::check(int32_t status) {
 }
 
 std::string Backend::variant(const winnow_sdpa_desc& desc) {
-    char message[512] = "";
-    if (api().supports_sdpa(context(), &desc, message, sizeof message) != WINNOW_OK) throw std::runtime_error(message);
-    return message;
+    char answer[512] = "";
+    check(api().supports(context(), WINNOW_OPERATION_SDPA, &desc, answer, sizeof answer));
+    return answer;
 }
 
 void Backend::run(const winnow_sdpa_desc& desc) {
@@ -249,7 +249,7 @@ void Backend::run(const winnow_hadamard_desc& desc) {
 }
 
 bool Backend::can(const winnow_kv_dequantize_desc& desc) {
-    return api().supports_kv_dequantize(context(), &desc, nullptr, 0) == WINNOW_OK;
+    return api().supports(context(), WINNOW_OPERATION_KV_DEQUANTIZE, &desc, nullptr, 0) == WINNOW_OK;
 }
 
 void Backend::enqueue(const winnow_kv_dequantize_desc& desc) { check(api().kv_dequantize(context(), &desc, nullptr)); }

@@ -372,6 +372,13 @@ typedef struct winnow_hadamard_desc {
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
+/* The operations, by the number that `supports` takes. */
+#define WINNOW_OPERATION_SDPA 1
+#define WINNOW_OPERATION_KV_APPEND 2
+#define WINNOW_OPERATION_KV_REQUANTIZE 3
+#define WINNOW_OPERATION_KV_DEQUANTIZE 4
+#define WINNOW_OPERATION_HADAMARD 5
+
 /* No slot is NULL; what a backend does not offer returns WINNOW_ERROR_UNIMPLEMENTED. Later versions append. */
 typedef struct winnow_api {
     uint32_t struct_size;
@@ -414,15 +421,16 @@ typedef struct winnow_api {
     int32_t (*buffer_write)(winnow_buffer *buffer, uint64_t offset, const void *data, uint64_t size);
     int32_t (*buffer_read)(winnow_buffer *buffer, uint64_t offset, void *data, uint64_t size);
 
-    /* Whether sdpa / kv_append with this description would be carried out: WINNOW_OK and, in message, the name of the
-     * kernel variant that would run; or the status they would return and the reason. No side effect. Tensors need
-     * neither buffer nor data here, and what a tensor without them would have to be is left out of the answer. Where a
-     * tensor has them, they are looked at as the call does: whether it lies inside its buffer, is aligned, and overlaps
-     * another. So the answer for a description with all its memory is the call's, but for what only a driver can tell
-     * (memory that is exhausted, a kernel that does not build). message may be NULL. */
-    int32_t (*supports_sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, char *message, size_t message_size);
-    int32_t (*supports_kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, char *message,
-                                  size_t message_size);
+    /* Whether an operation (WINNOW_OPERATION_*) with this description, a pointer to the struct that the operation
+     * takes, would be carried out: WINNOW_OK and, in answer, the name of the kernel variant that would run, zero
+     * terminated and cut to fit; or the status and the message that the operation would return. A refusal is not
+     * logged, and leaves answer alone. Nothing else changes. Tensors need neither buffer nor data here, and what a
+     * tensor without them would have to be is left out of the answer. Where a tensor has them, they are looked at as
+     * the call does: whether it lies inside its buffer, is aligned, and overlaps another. So the answer for a
+     * description with all its memory is the call's, but for what only a driver can tell (memory that is exhausted, a
+     * kernel that does not build). answer may be NULL. */
+    int32_t (*supports)(winnow_context *context, uint32_t operation, const void *desc, char *answer,
+                        size_t answer_size);
 
     /* Operations. They are enqueued in order, on the context's queue: a later one sees what an earlier one wrote.
      * Results are there after finish, after event_wait, or after a blocking buffer_read. Host memory that the device
@@ -445,13 +453,6 @@ typedef struct winnow_api {
     /* Bytes of a row of `elements` elements in a type. message may be NULL. */
     int32_t (*row_bytes)(uint32_t type, int64_t elements, uint64_t *bytes, char *message, size_t message_size);
 
-    /* As supports_sdpa. */
-    int32_t (*supports_kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc, char *message,
-                                      size_t message_size);
-    int32_t (*supports_kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc, char *message,
-                                      size_t message_size);
-    int32_t (*supports_hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, char *message,
-                                 size_t message_size);
     /* As sdpa. */
     int32_t (*kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc, winnow_event **event);
     int32_t (*kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc, winnow_event **event);

@@ -1,4 +1,4 @@
-// Descriptions without memory, as supports_sdpa and supports_kv_append take them.
+// Descriptions without memory, as winnow_api.supports takes them.
 #include "probe_shapes.hpp"
 
 #include <array>
@@ -39,6 +39,14 @@ winnow_tensor dense(const StorageType& type, int64_t a, int64_t b, int64_t c, in
     return tensor;
 }
 
+VariantAnswer ask(const winnow_api& api, winnow_context* context, uint32_t operation, const void* desc,
+                  VariantAnswer question) {
+    char variant[512] = "";
+    question.status = api.supports(context, operation, desc, variant, sizeof variant);
+    question.text = question.status == WINNOW_OK ? variant : api.context_message(context);
+    return question;
+}
+
 VariantAnswer ask_sdpa(const winnow_api& api, winnow_context* context, const Shape& shape, const StorageType& kv) {
     const winnow_tensor q = dense(storage_types[0], 1, shape.q_heads, shape.q_len, shape.head_size);
     const winnow_tensor k = dense(kv, 1, shape.kv_heads, shape.kv_len, shape.head_size);
@@ -51,12 +59,10 @@ VariantAnswer ask_sdpa(const winnow_api& api, winnow_context* context, const Sha
     desc.out = &out;
     desc.is_causal = 1;
     desc.q_offset = shape.kv_len - shape.q_len;
-    char message[512] = "";
-    const int32_t status = api.supports_sdpa(context, &desc, message, sizeof message);
     const std::string text = std::string(shape.name) + " " + kv.name + ", " + std::to_string(shape.q_heads) + "/" +
                              std::to_string(shape.kv_heads) + " heads x " + std::to_string(shape.head_size) + ", " +
                              std::to_string(shape.q_len) + " x " + std::to_string(shape.kv_len) + " tokens";
-    return {"sdpa", text, status, message};
+    return ask(api, context, WINNOW_OPERATION_SDPA, &desc, {"sdpa", text, WINNOW_OK, ""});
 }
 
 VariantAnswer ask_append(const winnow_api& api, winnow_context* context, const StorageType& kv) {
@@ -69,9 +75,8 @@ VariantAnswer ask_append(const winnow_api& api, winnow_context* context, const S
     desc.k_src = desc.v_src = &src;
     desc.k_cache = desc.v_cache = &cache;
     desc.k_row_indices = &rows;
-    char message[512] = "";
-    const int32_t status = api.supports_kv_append(context, &desc, message, sizeof message);
-    return {"kv_append", std::string("append ") + kv.name + ", 8 heads x 128, 1 token", status, message};
+    const std::string text = std::string("append ") + kv.name + ", 8 heads x 128, 1 token";
+    return ask(api, context, WINNOW_OPERATION_KV_APPEND, &desc, {"kv_append", text, WINNOW_OK, ""});
 }
 
 } // namespace

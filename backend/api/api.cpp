@@ -197,38 +197,29 @@ int32_t buffer_read(winnow_buffer* buffer, uint64_t offset, void* data, uint64_t
 
 // ---- Operations ----------------------------------------------------------------------------------------------------
 
-// supports_* has no side effect: its text goes to the caller only, and the context's message stays.
-template <class Desc, class Translate>
-int32_t supports(winnow_context* context, const Desc* desc, char* message, size_t message_size, Translate translate) {
-    return with_message(message, message_size, [&] {
-        check_process(checked(context, "context"));
-        const auto args = translate(*context, desc, Memory::optional);
-        copy_message(context->device->validate(args).c_str(), message, message_size);
+// What the device answers to a description; throws what the operation would.
+template <class Args, class Desc>
+std::string variant_of(winnow_context& context, const void* desc,
+                       Args (*translate)(const winnow_context&, const Desc*, Memory)) {
+    return context.device->validate(translate(context, static_cast<const Desc*>(desc), Memory::optional));
+}
+
+std::string variant_of(winnow_context& context, uint32_t operation, const void* desc) {
+    switch (operation) {
+    case WINNOW_OPERATION_SDPA: return variant_of(context, desc, to_sdpa);
+    case WINNOW_OPERATION_KV_APPEND: return variant_of(context, desc, to_kv_append);
+    case WINNOW_OPERATION_KV_REQUANTIZE: return variant_of(context, desc, to_kv_requantize);
+    case WINNOW_OPERATION_KV_DEQUANTIZE: return variant_of(context, desc, to_kv_dequantize);
+    case WINNOW_OPERATION_HADAMARD: return variant_of(context, desc, to_hadamard);
+    default: invalid("supports: operation is " + std::to_string(operation) + ", expected one of WINNOW_OPERATION_*");
+    }
+}
+
+int32_t supports(winnow_context* context, uint32_t operation, const void* desc, char* answer, size_t answer_size) {
+    return on_question(context, [&] {
+        check_process(*context);
+        copy_message(variant_of(*context, operation, desc).c_str(), answer, answer_size);
     });
-}
-
-int32_t supports_sdpa(winnow_context* context, const winnow_sdpa_desc* desc, char* message, size_t message_size) {
-    return supports(context, desc, message, message_size, to_sdpa);
-}
-
-int32_t supports_kv_append(winnow_context* context, const winnow_kv_append_desc* desc, char* message,
-                           size_t message_size) {
-    return supports(context, desc, message, message_size, to_kv_append);
-}
-
-int32_t supports_kv_requantize(winnow_context* context, const winnow_kv_requantize_desc* desc, char* message,
-                               size_t message_size) {
-    return supports(context, desc, message, message_size, to_kv_requantize);
-}
-
-int32_t supports_kv_dequantize(winnow_context* context, const winnow_kv_dequantize_desc* desc, char* message,
-                               size_t message_size) {
-    return supports(context, desc, message, message_size, to_kv_dequantize);
-}
-
-int32_t supports_hadamard(winnow_context* context, const winnow_hadamard_desc* desc, char* message,
-                          size_t message_size) {
-    return supports(context, desc, message, message_size, to_hadamard);
 }
 
 template <class Args>
@@ -377,8 +368,7 @@ winnow_api table_of(uint32_t version, size_t size) {
         .buffer_destroy = buffer_destroy,
         .buffer_write = buffer_write,
         .buffer_read = buffer_read,
-        .supports_sdpa = supports_sdpa,
-        .supports_kv_append = supports_kv_append,
+        .supports = supports,
         .sdpa = sdpa,
         .kv_append = kv_append,
         .flush = flush,
@@ -387,9 +377,6 @@ winnow_api table_of(uint32_t version, size_t size) {
         .event_is_complete = event_is_complete,
         .event_destroy = event_destroy,
         .row_bytes = row_bytes_of,
-        .supports_kv_requantize = supports_kv_requantize,
-        .supports_kv_dequantize = supports_kv_dequantize,
-        .supports_hadamard = supports_hadamard,
         .kv_requantize = kv_requantize,
         .kv_dequantize = kv_dequantize,
         .hadamard = hadamard,

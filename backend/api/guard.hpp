@@ -70,6 +70,13 @@ int32_t on_context(winnow_context* context, Action&& action) noexcept {
     });
 }
 
+// For questions on a context, whose refusal is an answer: the text is kept there and not logged.
+template <class Action>
+int32_t on_question(winnow_context* context, Action&& action) noexcept {
+    if (context == nullptr) return WINNOW_ERROR_INVALID_ARGUMENT;
+    return guarded(action, [&](const char* text) { context->message = text; });
+}
+
 // For functions that destroy something of a context's. In the child of a fork nothing can be released.
 template <class Action>
 int32_t releasing(winnow_context* context, Action&& action) noexcept {

@@ -6,7 +6,7 @@
 
 namespace winnow::api {
 
-// Whether every tensor must have memory, or may be without (supports_*). What has memory is checked in either case: it
+// Whether every tensor must have memory, or may be without (supports). What has memory is checked in either case: it
 // is large enough, aligned, and overlaps only what it may.
 enum class Memory { required, optional };
 

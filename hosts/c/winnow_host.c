@@ -64,7 +64,7 @@ static void attend_once(void) {
     static float out[Q_HEADS][HEAD_SIZE], scores[Q_HEADS][TOKENS];
     int32_t slots[TOKENS] = {0, 1, 2, 3, 4}; /* the cache's row that each token goes to */
     const uint64_t cache_size = (uint64_t)KV_HEADS * SLOTS * HEAD_SIZE * 2;
-    char message[512];
+    char variant[64];
     int h, t, i;
 
     /* Token t's key points along axis t and its value is t everywhere (100 + t in KV head 1); query head h points along
@@ -105,8 +105,8 @@ static void attend_once(void) {
     sdpa.scores_out = &scores_out;
     sdpa.is_causal = 1;
     sdpa.q_offset = TOKENS - 1; /* the query is the newest token */
-    check(api->supports_sdpa(context, &sdpa, message, sizeof message), "supports_sdpa", message);
-    printf("attention by %s\n", message);
+    check(api->supports(context, WINNOW_OPERATION_SDPA, &sdpa, variant, sizeof variant), "supports", NULL);
+    printf("attention by %s\n", variant);
     check(api->sdpa(context, &sdpa, NULL), "sdpa", NULL);
     check(api->finish(context), "finish", NULL);
 

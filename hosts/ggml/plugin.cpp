@@ -163,13 +163,13 @@ void Plugin::open_device() {
 bool Plugin::supports(const winnow_sdpa_desc& desc) const {
     if (!refusal_.empty()) return false;
     const std::lock_guard lock(probe_mutex);
-    return api().supports_sdpa(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
+    return api().supports(probe_->get(), WINNOW_OPERATION_SDPA, &desc, nullptr, 0) == WINNOW_OK;
 }
 
 bool Plugin::supports(const winnow_kv_append_desc& desc) const {
     if (!refusal_.empty()) return false;
     const std::lock_guard lock(probe_mutex);
-    return api().supports_kv_append(probe_->get(), &desc, nullptr, 0) == WINNOW_OK;
+    return api().supports(probe_->get(), WINNOW_OPERATION_KV_APPEND, &desc, nullptr, 0) == WINNOW_OK;
 }
 
 CacheMeaning Plugin::meaning_of(const winnow_cache_desc& desc) const {

@@ -1,6 +1,7 @@
 /* A process that forks: its child may not have what the backend needs, and is told so; nothing there waits forever. */
 #define _POSIX_C_SOURCE 200809L
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -19,7 +20,8 @@ static int computes_or_is_told(const winnow_api *api, winnow_context *context) {
     char message[512] = "";
     int32_t status, supports;
     abi_prepare(&work);
-    supports = api->supports_sdpa(context, &work.sdpa, message, sizeof message);
+    supports = api->supports(context, WINNOW_OPERATION_SDPA, &work.sdpa, NULL, 0);
+    snprintf(message, sizeof message, "%s", api->context_message(context));
     status = api->sdpa(context, &work.sdpa, &event);
     if (status != WINNOW_OK)
         return supports == status && is_told(status, message) && is_told(status, api->context_message(context)) &&

@@ -75,7 +75,7 @@ static int changed_from(const row_work *work, int *end) {
     return first;
 }
 
-/* The status, or -1 where supports_* and the call disagree, a refused call wrote, or a good one wrote elsewhere. */
+/* The status, or -1 where `supports` and the call disagree, a refused call wrote, or a good one wrote elsewhere. */
 static int32_t conclude(const abi_backend *backend, row_work *work, int32_t supported, int32_t status, int begin,
                         int end) {
     int last = 0, first = 0;
@@ -89,21 +89,21 @@ static int32_t conclude(const abi_backend *backend, row_work *work, int32_t supp
 static int32_t call_requantize(const abi_backend *backend, void *data) {
     row_work *work = (row_work *)data;
     const winnow_kv_requantize_desc *desc = &work->requantize.first;
-    const int32_t supported = backend->api->supports_kv_requantize(backend->context, desc, NULL, 0);
+    const int32_t supported = backend->api->supports(backend->context, WINNOW_OPERATION_KV_REQUANTIZE, desc, NULL, 0);
     const int32_t status = backend->api->kv_requantize(backend->context, desc, NULL);
     return conclude(backend, work, supported, status, 16, 32);
 }
 static int32_t call_dequantize(const abi_backend *backend, void *data) {
     row_work *work = (row_work *)data;
     const winnow_kv_dequantize_desc *desc = &work->dequantize.first;
-    const int32_t supported = backend->api->supports_kv_dequantize(backend->context, desc, NULL, 0);
+    const int32_t supported = backend->api->supports(backend->context, WINNOW_OPERATION_KV_DEQUANTIZE, desc, NULL, 0);
     const int32_t status = backend->api->kv_dequantize(backend->context, desc, NULL);
     return conclude(backend, work, supported, status, 0, 16);
 }
 static int32_t call_hadamard(const abi_backend *backend, void *data) {
     row_work *work = (row_work *)data;
     const winnow_hadamard_desc *desc = &work->hadamard.first;
-    const int32_t supported = backend->api->supports_hadamard(backend->context, desc, NULL, 0);
+    const int32_t supported = backend->api->supports(backend->context, WINNOW_OPERATION_HADAMARD, desc, NULL, 0);
     const int32_t status = backend->api->hadamard(backend->context, desc, NULL);
     return conclude(backend, work, supported, status, 0, 48);
 }
@@ -154,12 +154,12 @@ static void check_null(abi_run *run, const abi_backend *backend, row_work *work)
     const winnow_api *api = backend->api;
     winnow_context *context = backend->context;
     winnow_event *event = NULL;
-    EXPECT_STATUS(api->supports_kv_requantize(NULL, &work->requantize.first, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports_kv_requantize(context, NULL, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports_kv_dequantize(NULL, &work->dequantize.first, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports_kv_dequantize(context, NULL, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports_hadamard(NULL, &work->hadamard.first, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports_hadamard(context, NULL, NULL, 0), invalid);
+    EXPECT_STATUS(api->supports(NULL, WINNOW_OPERATION_KV_REQUANTIZE, &work->requantize.first, NULL, 0), invalid);
+    EXPECT_STATUS(api->supports(context, WINNOW_OPERATION_KV_REQUANTIZE, NULL, NULL, 0), invalid);
+    EXPECT_STATUS(api->supports(NULL, WINNOW_OPERATION_KV_DEQUANTIZE, &work->dequantize.first, NULL, 0), invalid);
+    EXPECT_STATUS(api->supports(context, WINNOW_OPERATION_KV_DEQUANTIZE, NULL, NULL, 0), invalid);
+    EXPECT_STATUS(api->supports(NULL, WINNOW_OPERATION_HADAMARD, &work->hadamard.first, NULL, 0), invalid);
+    EXPECT_STATUS(api->supports(context, WINNOW_OPERATION_HADAMARD, NULL, NULL, 0), invalid);
     EXPECT_STATUS(api->kv_requantize(NULL, &work->requantize.first, &event), invalid);
     EXPECT_STATUS(api->kv_requantize(context, NULL, &event), invalid);
     EXPECT_STATUS(api->kv_dequantize(NULL, &work->dequantize.first, &event), invalid);

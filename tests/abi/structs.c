@@ -115,8 +115,9 @@ static int32_t call_buffer(const abi_backend *backend, void *data) {
 static int32_t call_work(const abi_backend *backend, void *data, const winnow_sdpa_desc *sdpa,
                          const winnow_kv_append_desc *append) {
     abi_work *work = (abi_work *)data;
-    const int32_t supported = sdpa ? backend->api->supports_sdpa(backend->context, sdpa, NULL, 0)
-                                   : backend->api->supports_kv_append(backend->context, append, NULL, 0);
+    const uint32_t operation = sdpa ? WINNOW_OPERATION_SDPA : WINNOW_OPERATION_KV_APPEND;
+    const void *desc = sdpa ? (const void *)sdpa : (const void *)append;
+    const int32_t supported = backend->api->supports(backend->context, operation, desc, NULL, 0);
     const int32_t status = sdpa ? backend->api->sdpa(backend->context, sdpa, NULL)
                                 : backend->api->kv_append(backend->context, append, NULL);
     if (supported != status || backend->api->finish(backend->context) != WINNOW_OK) return -1;
@@ -310,10 +311,11 @@ void check_null_arguments(abi_run *run) {
         EXPECT(buffer == NULL);
         EXPECT_STATUS(api->buffer_write(NULL, 0, &byte, 1), invalid);
         EXPECT_STATUS(api->buffer_read(NULL, 0, &byte, 1), invalid);
-        EXPECT_STATUS(api->supports_sdpa(NULL, &work.sdpa, NULL, 0), invalid);
-        EXPECT_STATUS(api->supports_sdpa(context, NULL, NULL, 0), invalid);
-        EXPECT_STATUS(api->supports_kv_append(NULL, &work.append, NULL, 0), invalid);
-        EXPECT_STATUS(api->supports_kv_append(context, NULL, NULL, 0), invalid);
+        EXPECT_STATUS(api->supports(NULL, WINNOW_OPERATION_SDPA, &work.sdpa, NULL, 0), invalid);
+        EXPECT_STATUS(api->supports(context, WINNOW_OPERATION_SDPA, NULL, NULL, 0), invalid);
+        EXPECT_STATUS(api->supports(NULL, WINNOW_OPERATION_KV_APPEND, &work.append, NULL, 0), invalid);
+        EXPECT_STATUS(api->supports(context, WINNOW_OPERATION_KV_APPEND, NULL, NULL, 0), invalid);
+        EXPECT_STATUS(api->supports(context, 0, &work.sdpa, NULL, 0), invalid);
         EXPECT_STATUS(api->sdpa(NULL, &work.sdpa, &event), invalid);
         EXPECT_STATUS(api->sdpa(context, NULL, &event), invalid);
         EXPECT_STATUS(api->kv_append(NULL, &work.append, &event), invalid);

@@ -1,5 +1,5 @@
 // Wrong arguments, for all calls alike: a fault is put into a call that is good, and the call is refused with the
-// status that is documented and a message that names the argument, as supports_* does where it can know; no output is
+// status that is documented and a message that names the argument, as supports does where it can know; no output is
 // touched.
 #pragma once
 
@@ -21,7 +21,7 @@ struct Wrong {
 bool names_argument(const std::string& message, const std::string& argument);
 void expect_refusal(const Wrong& wrong, int32_t status, const std::string& message);
 
-// Only the execution refuses a tensor that lies nowhere: supports_* is asked before there is memory, too.
+// Only the execution refuses a tensor that lies nowhere: supports is asked before there is memory, too.
 enum class Seen { by_both, by_execution };
 // After the execution refused with this message.
 void expect_supports_agrees(const Wrong& wrong, Seen seen, const Session::Answer& answer, const std::string& message);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -330,21 +331,43 @@ TEST(kv_append_bad_input, is_refused_by_name) {
 
 TEST(sdpa_bad_input, an_absent_description_is_refused) {
     const winnow_api& api = subject().api();
-    char message[256] = "";
     EXPECT_EQ(api.sdpa(subject().context(), nullptr, nullptr), WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(names_argument(subject().message(), "desc")) << subject().message();
-    EXPECT_EQ(api.supports_sdpa(subject().context(), nullptr, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(names_argument(message, "desc")) << message;
+    EXPECT_EQ(api.supports(subject().context(), WINNOW_OPERATION_SDPA, nullptr, nullptr, 0),
+              WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(names_argument(subject().message(), "desc")) << subject().message();
 }
 
 TEST(kv_append_bad_input, an_absent_description_is_refused) {
     const winnow_api& api = subject().api();
-    char message[256] = "";
     EXPECT_EQ(api.kv_append(subject().context(), nullptr, nullptr), WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(names_argument(subject().message(), "desc")) << subject().message();
-    EXPECT_EQ(api.supports_kv_append(subject().context(), nullptr, message, sizeof message),
+    EXPECT_EQ(api.supports(subject().context(), WINNOW_OPERATION_KV_APPEND, nullptr, nullptr, 0),
               WINNOW_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(names_argument(message, "desc")) << message;
+    EXPECT_TRUE(names_argument(subject().message(), "desc")) << subject().message();
+}
+
+TEST(supports_bad_input, an_unknown_operation_is_refused_by_name) {
+    SdpaCall call;
+    for (const uint32_t operation : {0u, WINNOW_OPERATION_HADAMARD + 1u, UINT32_MAX}) {
+        char answer[8] = "as was";
+        EXPECT_EQ(subject().api().supports(subject().context(), operation, &call.desc, answer, sizeof answer),
+                  WINNOW_ERROR_INVALID_ARGUMENT);
+        EXPECT_TRUE(names_argument(subject().message(), "operation")) << subject().message();
+        EXPECT_STREQ(answer, "as was");
+    }
+}
+
+TEST(supports_bad_input, the_answer_is_cut_to_fit) {
+    SdpaCall call;
+    char answer[8];
+    for (size_t size = 0; size < sizeof answer; ++size) {
+        std::memset(answer, '#', sizeof answer);
+        EXPECT_EQ(subject().api().supports(subject().context(), WINNOW_OPERATION_SDPA, &call.desc, answer, size),
+                  WINNOW_OK);
+        EXPECT_EQ(answer[size], '#');
+        EXPECT_TRUE(size == 0 || std::memchr(answer, 0, size) != nullptr);
+    }
 }
 
 // A refused call leaves no trace: the next good one gives what it gave before.

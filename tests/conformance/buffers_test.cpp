@@ -183,7 +183,7 @@ winnow_tensor rows_of_floats(void* data, int64_t rows, int64_t elements, uint64_
     return tensor;
 }
 
-// A tensor in host memory that may be larger than any buffer of the device. What supports_* says of it without memory,
+// A tensor in host memory that may be larger than any buffer of the device. What supports says of it without memory,
 // the call has to keep; and where it is taken, offsets have more than 32 bits.
 TEST_F(buffers, a_tensor_of_gigabytes_is_taken_or_refused_beforehand) {
     const uint64_t stride = std::min<uint64_t>(subject().info().max_allocation_size, uint64_t{5} << 30) & ~uint64_t{63};

@@ -24,7 +24,7 @@ inline void register_format_test(const std::string& suite, const std::string& na
     });
 }
 
-// Calls, and holds the call against what supports_* says of it, `before` the tensors had memory and now. True: it was
+// Calls, and holds the call against what supports says of it, `before` the tensors had memory and now. True: it was
 // carried out. Otherwise the test is over.
 template <typename Desc>
 bool carried_out(const char* operation, const Session::Answer& before, const Desc& desc) {

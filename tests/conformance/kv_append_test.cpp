@@ -164,7 +164,7 @@ void run_case(const AppendCase& shape, uint64_t seed) {
     const uint64_t rows_before = subject().stats().rows_appended;
     const int32_t status = subject().run(desc);
     const std::string message = status == WINNOW_OK ? "" : subject().message();
-    ASSERT_EQ(before.status, status) << "supports_kv_append says: " << before.message << "; kv_append: " << message;
+    ASSERT_EQ(before.status, status) << "supports says: " << before.message << "; kv_append: " << message;
     ASSERT_EQ(with_memory.status, status) << with_memory.message;
     EXPECT_NE(before.message, "") << "neither a variant nor a reason";
     ASSERT_EQ(subject().api().finish(subject().context()), WINNOW_OK) << subject().message();

@@ -292,7 +292,7 @@ std::string judge_sdpa(const SdpaCase& shape, uint64_t seed, std::string* refusa
     const int32_t status = subject().run(desc);
     const std::string text = status == WINNOW_OK ? "" : subject().message();
     if (before.status != status || with_memory.status != status)
-        return "supports_sdpa says " + std::to_string(before.status) + " (" + before.message + ") without memory and " +
+        return "supports says " + std::to_string(before.status) + " (" + before.message + ") without memory and " +
                std::to_string(with_memory.status) + " (" + with_memory.message + ") with it, sdpa " +
                std::to_string(status) + " (" + text + ")";
     if (status != WINNOW_OK && before.message.empty()) return "a refusal without a reason";
@@ -308,7 +308,7 @@ std::string judge_sdpa(const SdpaCase& shape, uint64_t seed, std::string* refusa
         return problem.damage();
     }
     if (status != WINNOW_OK) return "sdpa returned " + std::to_string(status) + ": " + text;
-    if (before.message.empty()) return "supports_sdpa names no variant";
+    if (before.message.empty()) return "supports names no variant";
 
     std::string wrong = problem.damage();
     const SdpaProblem biased = run_reference(problem, WINNOW_SCORES_BIASED);

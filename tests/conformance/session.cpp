@@ -74,29 +74,28 @@ bool Session::offers_formats() const {
 
 namespace {
 
-template <typename Supports, typename Desc>
-Session::Answer ask(Supports supports, winnow_context* context, const Desc& desc) {
-    char message[1024] = "";
-    const int32_t status = supports(context, &desc, message, sizeof message);
-    return {status, message};
+Session::Answer ask(const Session& session, uint32_t operation, const void* desc) {
+    char answer[1024] = "";
+    const int32_t status = session.api().supports(session.context(), operation, desc, answer, sizeof answer);
+    return {status, status == WINNOW_OK ? answer : session.message()};
 }
 
 } // namespace
 
 Session::Answer Session::supports(const winnow_sdpa_desc& desc) const {
-    return ask(api().supports_sdpa, context_, desc);
+    return ask(*this, WINNOW_OPERATION_SDPA, &desc);
 }
 Session::Answer Session::supports(const winnow_kv_append_desc& desc) const {
-    return ask(api().supports_kv_append, context_, desc);
+    return ask(*this, WINNOW_OPERATION_KV_APPEND, &desc);
 }
 Session::Answer Session::supports(const winnow_kv_requantize_desc& desc) const {
-    return ask(api().supports_kv_requantize, context_, desc);
+    return ask(*this, WINNOW_OPERATION_KV_REQUANTIZE, &desc);
 }
 Session::Answer Session::supports(const winnow_kv_dequantize_desc& desc) const {
-    return ask(api().supports_kv_dequantize, context_, desc);
+    return ask(*this, WINNOW_OPERATION_KV_DEQUANTIZE, &desc);
 }
 Session::Answer Session::supports(const winnow_hadamard_desc& desc) const {
-    return ask(api().supports_hadamard, context_, desc);
+    return ask(*this, WINNOW_OPERATION_HADAMARD, &desc);
 }
 
 int32_t Session::run(const winnow_sdpa_desc& desc, winnow_event** event) {

@@ -1,4 +1,4 @@
-// Descriptions: any bytes in any field are answered with a status; supports_* says what the call then does; a call that
+// Descriptions: any bytes in any field are answered with a status; supports says what the call then does; a call that
 // fails has written nothing.
 //
 //     operation (a byte), then the fields as they are drawn
@@ -34,18 +34,21 @@ const winnow_tensor* maybe(Input& input, Descriptions& drawn, const Role& role) 
     return input.chance(80) ? drawn.tensor(role) : nullptr;
 }
 
-// Asks, calls, and compares the answers. `supports` gives a message, `call` the context's.
-template <class Supports, class Call>
-void ask_and_call(Descriptions& drawn, Supports supports, Call call) {
-    char message[32];
-    std::memset(message, 0xa5, sizeof message);
-    const int32_t answer = supports(message);
-    require(std::memchr(message, 0, sizeof message) != nullptr && message[0] != 0, "supports_* names a variant or why");
+// Asks, calls, and compares the answers.
+template <class Desc, class Call>
+void ask_and_call(Descriptions& drawn, uint32_t operation, const Desc* desc, Call operate) {
+    char variant[32];
+    std::memset(variant, 0xa5, sizeof variant);
+    const int32_t answer = api().supports(context(), operation, desc, variant, sizeof variant);
+    const bool has_variant = std::memchr(variant, 0, sizeof variant) != nullptr && variant[0] != 0;
+    require(has_variant == (answer == WINNOW_OK), "supports names a variant where it says yes, and there alone");
+    const std::string reason = message_of(context());
+    require(answer == WINNOW_OK || !reason.empty(), "supports says why not");
     if (!drawn.can_run()) return;
     drawn.remember();
     winnow_event* event = nullptr;
-    const int32_t status = call(&event);
-    const std::string both = "supports_* says " + std::string(api().status_name(answer)) + " (" + message +
+    const int32_t status = operate(context(), desc, &event);
+    const std::string both = "supports says " + std::string(api().status_name(answer)) + " (" + reason +
                              "), the call " + api().status_name(status) + " (" + message_of(context()) + ")";
     // The call asks for memory first, and `supports` never does.
     const bool is_only_asked = drawn.lacks_memory() && status == WINNOW_ERROR_INVALID_ARGUMENT &&
@@ -93,9 +96,7 @@ void sdpa(Input& input, Descriptions& drawn) {
     drawn.twist(desc.v_threshold);
     drawn.twist(desc.reserved);
     const winnow_sdpa_desc* const given = drawn.sized(desc);
-    ask_and_call(
-        drawn, [&](char(&text)[32]) { return api().supports_sdpa(context(), given, text, sizeof text); },
-        [&](winnow_event** event) { return api().sdpa(context(), given, event); });
+    ask_and_call(drawn, WINNOW_OPERATION_SDPA, given, api().sdpa);
 }
 
 void kv_append(Input& input, Descriptions& drawn) {
@@ -120,9 +121,7 @@ void kv_append(Input& input, Descriptions& drawn) {
     drawn.twist(desc.k_norm);
     drawn.twist(desc.v_norm);
     const winnow_kv_append_desc* const given = drawn.sized(desc);
-    ask_and_call(
-        drawn, [&](char(&text)[32]) { return api().supports_kv_append(context(), given, text, sizeof text); },
-        [&](winnow_event** event) { return api().kv_append(context(), given, event); });
+    ask_and_call(drawn, WINNOW_OPERATION_KV_APPEND, given, api().kv_append);
 }
 
 void kv_requantize(Input& input, Descriptions& drawn) {
@@ -139,9 +138,7 @@ void kv_requantize(Input& input, Descriptions& drawn) {
     drawn.twist(desc.norm);
     drawn.twist(desc.reserved);
     const winnow_kv_requantize_desc* const given = drawn.sized(desc);
-    ask_and_call(
-        drawn, [&](char(&text)[32]) { return api().supports_kv_requantize(context(), given, text, sizeof text); },
-        [&](winnow_event** event) { return api().kv_requantize(context(), given, event); });
+    ask_and_call(drawn, WINNOW_OPERATION_KV_REQUANTIZE, given, api().kv_requantize);
 }
 
 void kv_dequantize(Input& input, Descriptions& drawn) {
@@ -157,9 +154,7 @@ void kv_dequantize(Input& input, Descriptions& drawn) {
     if (has_indices) desc.row_indices = drawn.tensor({input.choice(indices), {batch, 1, 1, rows}});
     drawn.twist(desc.flags);
     const winnow_kv_dequantize_desc* const given = drawn.sized(desc);
-    ask_and_call(
-        drawn, [&](char(&text)[32]) { return api().supports_kv_dequantize(context(), given, text, sizeof text); },
-        [&](winnow_event** event) { return api().kv_dequantize(context(), given, event); });
+    ask_and_call(drawn, WINNOW_OPERATION_KV_DEQUANTIZE, given, api().kv_dequantize);
 }
 
 void hadamard(Input& input, Descriptions& drawn) {
@@ -175,9 +170,7 @@ void hadamard(Input& input, Descriptions& drawn) {
     drawn.twist(desc.inverse);
     drawn.twist(desc.reserved);
     const winnow_hadamard_desc* const given = drawn.sized(desc);
-    ask_and_call(
-        drawn, [&](char(&text)[32]) { return api().supports_hadamard(context(), given, text, sizeof text); },
-        [&](winnow_event** event) { return api().hadamard(context(), given, event); });
+    ask_and_call(drawn, WINNOW_OPERATION_HADAMARD, given, api().hadamard);
 }
 
 winnow_cache_stats stats_of(winnow_cache* cache) {

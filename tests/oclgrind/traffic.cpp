@@ -101,7 +101,7 @@ void run(char** argv) {
     sdpa.q_offset = keys - 1;
     if (what != format) sdpa.slot_positions = &slots.tensor;
     char variant[512] = "";
-    backend.check(backend.api().supports_sdpa(backend.context.get(), &sdpa, variant, sizeof variant));
+    backend.check(backend.api().supports(backend.context.get(), WINNOW_OPERATION_SDPA, &sdpa, variant, sizeof variant));
     const size_t needed = k.bytes.size() + v.bytes.size() + (what != format ? slots.bytes.size() : 0) +
                           static_cast<size_t>(splits) * q.bytes.size();
     std::printf("needed %zu %s\n", needed, variant);

@@ -204,7 +204,7 @@ TEST(packed_tensors, strides_sizes_and_addresses) {
         {Of::hadamard, {"hadamard: src.type", "TURBO4"}, [](Calls& c) { c.turned.type = WINNOW_TYPE_TURBO4; }},
     };
     expect_refused(faults);
-    expect_refused(faults, Memory::optional); // supports_* says the same
+    expect_refused(faults, Memory::optional); // supports says the same
 }
 
 TEST(packed_tensors, memory) {

@@ -1,4 +1,4 @@
-// What is refused for its size, tensor by tensor: supports_* says it before there is any memory, with the tensor's
+// What is refused for its size, tensor by tensor: supports says it before there is any memory, with the tensor's
 // name, what was given and the limit.
 #include <gtest/gtest.h>
 
