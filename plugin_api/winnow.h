@@ -441,14 +441,13 @@ typedef struct winnow_api {
     int32_t (*sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, winnow_event **event);
     int32_t (*kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, winnow_event **event);
 
-    /* Synchronisation. flush hands what was enqueued to the device; finish waits until it is complete. event_wait and
-     * event_is_complete return WINNOW_ERROR_DEVICE where the operation itself failed, now and at each later call. After
-     * any other failure of a wait what was waited for may still be running: the wait can be repeated, and the one that
-     * passes brings all results. */
+    /* Synchronisation. flush hands what was enqueued to the device; finish waits until it is complete. event_wait
+     * returns WINNOW_ERROR_DEVICE where the operation itself failed, now and at each later call. After any other
+     * failure of a wait what was waited for may still be running: the wait can be repeated, and the one that passes
+     * brings all results. */
     int32_t (*flush)(winnow_context *context);
     int32_t (*finish)(winnow_context *context);
     int32_t (*event_wait)(winnow_event *event);
-    int32_t (*event_is_complete)(winnow_event *event, uint32_t *is_complete);
     int32_t (*event_destroy)(winnow_event *event);
     /* Bytes of a row of `elements` elements in a type. message may be NULL. */
     int32_t (*row_bytes)(uint32_t type, int64_t elements, uint64_t *bytes, char *message, size_t message_size);

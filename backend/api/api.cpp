@@ -302,12 +302,6 @@ int32_t event_wait(winnow_event* event) {
     return on_context(context_of(event), [&] { event->event->wait(); });
 }
 
-int32_t event_is_complete(winnow_event* event, uint32_t* is_complete) {
-    return on_context(context_of(event), [&] {
-        checked(is_complete, "event_is_complete: is_complete") = event->event->is_complete() ? 1 : 0;
-    });
-}
-
 int32_t event_destroy(winnow_event* event) {
     if (event == nullptr) return WINNOW_OK;
     winnow_context* const context = event->context;
@@ -374,7 +368,6 @@ winnow_api table_of(uint32_t version, size_t size) {
         .flush = flush,
         .finish = finish,
         .event_wait = event_wait,
-        .event_is_complete = event_is_complete,
         .event_destroy = event_destroy,
         .row_bytes = row_bytes_of,
         .kv_requantize = kv_requantize,

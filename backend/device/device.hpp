@@ -63,7 +63,6 @@ class Event {
 public:
     virtual ~Event() = default;
     virtual void wait() = 0;
-    virtual bool is_complete() = 0;
     virtual void* cl_event() { throw no_opencl(); } // borrowed
 };
 

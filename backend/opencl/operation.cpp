@@ -17,26 +17,17 @@ public:
     void wait() override {
         const ::cl_event event = event_();
         const cl_int code = clWaitForEvents(1, &event);
-        if (code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) status(); // which may say more
+        if (code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) throw_failure(); // which may say more
         check(code, "clWaitForEvents");
         check_awaited();
-    }
-    bool is_complete() override {
-        if (!is_flushed_) {
-            check(clFlush(state_.workers.front().queue()), "clFlush"); // or it might never begin
-            is_flushed_ = true;
-        }
-        if (status() != CL_COMPLETE) return false;
-        check_awaited();
-        return true;
     }
     void* cl_event() override { return event_(); }
 
 private:
     // Throws where the operation failed.
-    cl_int status() {
+    void throw_failure() {
         const cl_int status = status_of(event_());
-        if (status >= 0) return status;
+        if (status >= 0) return;
         state_.retire_scratch();
         try {
             throw_cl_error(status, "the operation behind the event");
@@ -59,7 +50,6 @@ private:
     cl::Event event_;
     std::vector<std::shared_ptr<const Awaited>> awaited_; // of state_, when the event was made
     std::optional<std::string> failure_;
-    bool is_flushed_ = false;
 };
 
 // A device may take fewer work-items of a kernel than of others, for its registers.

@@ -50,7 +50,6 @@ void require_chosen(const DeviceRequest& request) {
 class CompletedEvent final : public Event {
 public:
     void wait() override {}
-    bool is_complete() override { return true; }
 };
 
 } // namespace

@@ -276,7 +276,6 @@ void check_null_arguments(abi_run *run) {
     winnow_device_info info;
     winnow_stats stats;
     winnow_event *event = NULL;
-    uint32_t number = 0;
     void *pointer = NULL;
     unsigned char byte = 0;
     abi_work work;
@@ -324,7 +323,6 @@ void check_null_arguments(abi_run *run) {
         EXPECT_STATUS(api->flush(NULL), invalid);
         EXPECT_STATUS(api->finish(NULL), invalid);
         EXPECT_STATUS(api->event_wait(NULL), invalid);
-        EXPECT_STATUS(api->event_is_complete(NULL, &number), invalid);
         if (backend.opencl) {
             EXPECT_STATUS(backend.opencl->wait_event(NULL, &byte), invalid);
             EXPECT_STATUS(backend.opencl->wait_event(context, NULL), invalid);

@@ -276,10 +276,6 @@ void AttentionScript::add_waiting_results() {
 
 void AttentionScript::add_events() {
     add({.name = "flush", .run = [this] { return context() == nullptr ? not_run : api().flush(context()); }});
-    add({.name = "event_is_complete", .run = [this] {
-             uint32_t is_complete = 0;
-             return event_ == nullptr ? not_run : api().event_is_complete(event_, &is_complete);
-         }});
     add({.name = "opencl_wait_event", .run = [this] {
              void* event = nullptr;
              if (event_ == nullptr || opencl().get_event(event_, &event) != WINNOW_OK) return not_run;

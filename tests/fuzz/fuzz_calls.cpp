@@ -108,10 +108,7 @@ private:
             return;
         case 2: {
             if (events_.empty()) return;
-            uint32_t is_complete = 7;
             require(api().event_wait(events_.back()) == WINNOW_OK, "event_wait");
-            require(api().event_is_complete(events_.back(), &is_complete) == WINNOW_OK && is_complete == 1,
-                    "an event is complete that was waited for");
             require(api().event_destroy(events_.back()) == WINNOW_OK, "event_destroy");
             events_.pop_back();
             return;

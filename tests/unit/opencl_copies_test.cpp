@@ -117,7 +117,7 @@ TEST_F(opencl_copies, results_come_with_the_wait_and_inputs_may_change_before) {
     EXPECT_EQ(output, (std::vector<uint32_t>{2, 4, 6, 8}));
 }
 
-TEST_F(opencl_copies, an_event_is_complete_when_results_are_there) {
+TEST_F(opencl_copies, the_wait_for_an_event_brings_results) {
     std::vector<uint32_t> input{1, 2, 3, 4};
     std::vector<uint32_t> first(4, 0), second(4, 0);
     begin_twice(tensor(bytes(input), 1, 4, 16), tensor(bytes(first), 1, 4, 16), Access::write, 4);

