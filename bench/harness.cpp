@@ -195,9 +195,7 @@ winnow_cache* Backend::make_cache(const winnow_cache_desc& desc) {
 winnow_cache_stats Backend::estimate(const winnow_cache_desc& desc, int64_t tokens) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    char message[512] = "";
-    if (caches().estimate(context(), &desc, tokens, &stats, message, sizeof message) != WINNOW_OK)
-        throw std::runtime_error(message);
+    check(caches().estimate(context(), &desc, tokens, &stats));
     return stats;
 }
 

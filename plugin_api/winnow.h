@@ -16,8 +16,8 @@
  *   - A process may fork. Where the child cannot use what its parent used, every function that would need it returns
  *     WINNOW_ERROR_UNSUPPORTED there, and those that destroy return WINNOW_OK and release nothing. A child whose
  *     parent had made no context and asked for no devices makes its own.
- *   - A backend never prints, throws, aborts or exits. Text goes to the caller's buffer, to the context's
- *     message or to the log callback.
+ *   - A backend never prints, throws, aborts or exits. The text of a failure goes to the context's message; functions
+ *     without a context write it to the caller's buffer, `message`, which may be NULL.
  */
 #ifndef WINNOW_H
 #define WINNOW_H
@@ -406,7 +406,8 @@ typedef struct winnow_api {
     int32_t (*context_create)(const winnow_context_desc *desc, winnow_context **context, char *message,
                               size_t message_size);
     int32_t (*context_destroy)(winnow_context *context);
-    /* The text of the context's last failure, "" if none; valid until the next call on the context. Never NULL. */
+    /* The text of the context's last failure, "" if none, never NULL. A call that succeeds leaves it alone: it is valid
+     * until the next call on the context, or on what was made from it, that fails. */
     const char *(*context_message)(winnow_context *context);
     int32_t (*context_info)(winnow_context *context, winnow_device_info *info);
     int32_t (*context_stats)(winnow_context *context, winnow_stats *stats);

@@ -229,12 +229,12 @@ typedef struct winnow_cache_api {
      * destroy waits until no running work uses the cache; where that fails, the cache stays, to be destroyed again or
      * by context_destroy. estimate tells what create with this description would use when one sequence has `tokens`
      * tokens, without making anything (max_sequences is not multiplied in); it equals what stats then shows, but for
-     * what depends on more than lengths: resident_slots, evictions, shortfall, eviction passes and steps are 0. message
-     * may be NULL. */
+     * what depends on more than lengths: resident_slots, evictions, shortfall, eviction passes and steps are 0. A
+     * refusal of estimate and describe is an answer, which is not logged. */
     int32_t (*create)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache **cache);
     int32_t (*destroy)(winnow_cache *cache);
     int32_t (*estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,
-                        winnow_cache_stats *stats, char *message, size_t message_size);
+                        winnow_cache_stats *stats);
 
     /* Appends, attends or both, for one sequence or several; enqueued as sdpa is. event may be NULL. */
     int32_t (*step)(winnow_cache *cache, const winnow_cache_step_desc *desc, winnow_event **event);
@@ -328,9 +328,8 @@ typedef struct winnow_cache_api {
      * that divides by one (WINNOW_CACHE_NEEDS_PROFILE) are described as if all were alike, and those of one that ranks
      * by networks (WINNOW_CACHE_NEEDS_NETWORK) or sign pages by codebooks (WINNOW_CACHE_NEEDS_CODEBOOKS) need none, so
      * that a host can ask for profile_file before it has read the file. info is read (its pointers and their sizes) and
-     * filled in. message may be NULL. */
-    int32_t (*describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info, char *message,
-                        size_t message_size);
+     * filled in. */
+    int32_t (*describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info);
 
     /* As cache_stats, of one sequence alone: for servers that give each of their users one. evictions counts from when
      * the sequence was empty; a copy begins at 0. What belongs to the whole cache (scratch_bytes, peak_bytes,

@@ -116,22 +116,19 @@ int32_t cache_destroy(winnow_cache* cache) {
 }
 
 int32_t cache_estimate(winnow_context* context, const winnow_cache_desc* desc, int64_t tokens,
-                       winnow_cache_stats* stats, char* message, size_t message_size) {
+                       winnow_cache_stats* stats) {
     const auto estimate = [&] {
-        checked(context, "context");
         const cache::CacheRequest request = to_cache_request(desc);
         expect_tokens(request, "tokens", tokens);
         winnow_cache_stats value{};
         of_config([&] { value = cache::estimate(request, tokens); });
         write_struct(stats, value, "stats");
     };
-    return with_message(message, message_size, [&] { named("cache_estimate", estimate); });
+    return on_question(context, [&] { named("cache_estimate", estimate); });
 }
 
-int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, winnow_cache_info* info, char* message,
-                       size_t message_size) {
+int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, winnow_cache_info* info) {
     const auto describe = [&] {
-        checked(context, "context");
         const cache::CacheRequest request = to_cache_request(desc);
         winnow_cache_info value = read_struct(info, "info");
         cache::Meaning meaning;
@@ -159,7 +156,7 @@ int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, w
         }
         write_struct(info, value, "info");
     };
-    return with_message(message, message_size, [&] { named("cache_describe", describe); });
+    return on_question(context, [&] { named("cache_describe", describe); });
 }
 
 int32_t cache_step(winnow_cache* cache, const winnow_cache_step_desc* desc, winnow_event** event) {

@@ -49,6 +49,12 @@ inline void check_process(const winnow_context& context) {
     if (context.device->is_of_parent()) throw forked_error();
 }
 
+// The text of the last failure, even where there is no memory for it. Only a failure changes it.
+inline void keep_message(winnow_context& context, const char* text) {
+    context.message.clear();
+    context.message = text;
+}
+
 // For functions on a context: the text is kept there and logged. Nothing comes to the host's memory of a call that
 // failed.
 template <class Action>
@@ -65,7 +71,7 @@ int32_t on_context(winnow_context* context, Action&& action) noexcept {
         }
     };
     return guarded(run, [&](const char* text) {
-        context->message = text;
+        keep_message(*context, text);
         context->log(WINNOW_LOG_ERROR, context->message);
     });
 }
@@ -74,7 +80,7 @@ int32_t on_context(winnow_context* context, Action&& action) noexcept {
 template <class Action>
 int32_t on_question(winnow_context* context, Action&& action) noexcept {
     if (context == nullptr) return WINNOW_ERROR_INVALID_ARGUMENT;
-    return guarded(action, [&](const char* text) { context->message = text; });
+    return guarded(action, [&](const char* text) { keep_message(*context, text); });
 }
 
 // For functions that destroy something of a context's. In the child of a fork nothing can be released.

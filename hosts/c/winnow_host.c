@@ -133,7 +133,7 @@ static void drive_cache(void) {
     winnow_cache_step_desc step;
     int32_t kept[LENGTH];
     uint64_t count = 0;
-    char config[256], message[512];
+    char config[256];
     size_t size = sizeof config;
     int h, t, i;
 
@@ -146,7 +146,7 @@ static void drive_cache(void) {
     desc.context = LENGTH;
     memset(&estimate, 0, sizeof estimate);
     estimate.struct_size = sizeof estimate;
-    check(caches->estimate(context, &desc, LENGTH, &estimate, message, sizeof message), "cache_estimate", message);
+    check(caches->estimate(context, &desc, LENGTH, &estimate), "cache_estimate", NULL);
     check(caches->create(context, &desc, &cache), "cache_create", NULL);
 
     /* Token t's value is t. Every query looks along axis 0, where only the key of token NEEDLE points. */

@@ -21,7 +21,7 @@ void CacheHandle::check_rules(const std::vector<KvRule>& rules, const std::strin
     winnow_cache_desc desc = shape_.desc();
     desc.config = config_for(rules, desc).c_str();
     if (computed_mask.empty()) return;
-    const CacheMeaning meaning = meaning_of(caches(), context_.get(), desc);
+    const CacheMeaning meaning = meaning_of(context_.api(), caches(), context_.get(), desc);
     if (!meaning.evicts && meaning.budget_tokens >= desc.context) return;
     throw std::runtime_error("the mask is computed (" + computed_mask + ") and picks tokens for each query, which " +
                              meaning.config +
@@ -34,7 +34,7 @@ void CacheHandle::make(const std::vector<KvRule>& rules) {
     config_ = config_for(rules, desc);
     desc.config = config_.c_str();
     try {
-        meaning_ = meaning_of(caches(), context_.get(), desc);
+        meaning_ = meaning_of(context_.api(), caches(), context_.get(), desc);
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(std::string(shape_.name()) + ": " + error.what());
     }

@@ -64,13 +64,12 @@ CacheMeaning meaning_of_any_shape(const char* config, const Ask& ask) {
     }
 }
 
-CacheMeaning meaning_of(const winnow_cache_api& caches, winnow_context* context, const winnow_cache_desc& desc) {
+CacheMeaning meaning_of(const winnow_api& api, const winnow_cache_api& caches, winnow_context* context,
+                        const winnow_cache_desc& desc) {
     winnow_cache_info info{};
     info.struct_size = sizeof info;
     const auto ask = [&] {
-        char message[1024] = "";
-        const int32_t status = caches.describe(context, &desc, &info, message, sizeof message);
-        if (status != WINNOW_OK) throw std::runtime_error(message);
+        if (caches.describe(context, &desc, &info) != WINNOW_OK) throw std::runtime_error(api.context_message(context));
     };
     ask();
     CacheMeaning meaning;

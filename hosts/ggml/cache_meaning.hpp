@@ -48,6 +48,7 @@ CacheMeaning meaning_of_any_shape(const char* config, const Ask& ask);
 
 // The meaning of a description whose profile may be missing. Throws std::runtime_error where there can be no such
 // cache.
-CacheMeaning meaning_of(const winnow_cache_api& caches, winnow_context* context, const winnow_cache_desc& desc);
+CacheMeaning meaning_of(const winnow_api& api, const winnow_cache_api& caches, winnow_context* context,
+                        const winnow_cache_desc& desc);
 
 } // namespace winnow::ggml

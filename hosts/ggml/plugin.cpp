@@ -175,7 +175,7 @@ bool Plugin::supports(const winnow_kv_append_desc& desc) const {
 CacheMeaning Plugin::meaning_of(const winnow_cache_desc& desc) const {
     if (library_.caches == nullptr) throw std::runtime_error(std::string(path()) + " has no caches");
     const std::lock_guard lock(probe_mutex);
-    return ggml::meaning_of(*library_.caches, probe_->get(), desc);
+    return ggml::meaning_of(api(), *library_.caches, probe_->get(), desc);
 }
 
 } // namespace winnow::ggml

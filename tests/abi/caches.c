@@ -106,7 +106,7 @@ static int32_t call_create(const abi_backend *backend, void *data) {
     int32_t status, estimated;
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
-    estimated = backend->caches->estimate(backend->context, &work->desc.first, 100, &stats, NULL, 0);
+    estimated = backend->caches->estimate(backend->context, &work->desc.first, 100, &stats);
     status = backend->caches->create(backend->context, &work->desc.first, &cache);
     if (status != estimated || (cache != NULL) != (status == WINNOW_OK)) return -1;
     if ((stats.bytes != 0) != (status == WINNOW_OK)) return -1;
@@ -136,7 +136,7 @@ static int32_t call_restore(const abi_backend *backend, void *data) {
 static int32_t fill_estimate(const abi_backend *backend, void *target) {
     cache_work work;
     prepare(&work);
-    return backend->caches->estimate(backend->context, &work.desc.first, 100, (winnow_cache_stats *)target, NULL, 0);
+    return backend->caches->estimate(backend->context, &work.desc.first, 100, (winnow_cache_stats *)target);
 }
 
 /* The struct goes in (rooms for strings) and out; -1: a refused call changed it, or a good one told something else or
@@ -150,7 +150,7 @@ static int32_t call_describe(const abi_backend *backend, void *data) {
     work->info.first.config_size = sizeof "none";
     work->info.first.policy[0] = 0;
     memcpy(&before, &work->info, sizeof before);
-    status = backend->caches->describe(backend->context, &work->desc.first, &work->info.first, NULL, 0);
+    status = backend->caches->describe(backend->context, &work->desc.first, &work->info.first);
     if (memcmp(work->info.tail, before.tail, sizeof before.tail) != 0) return -1;
     if (status != WINNOW_OK)
         return memcmp(&work->info, &before, sizeof before) == 0 && strcmp(text, "#######") == 0 ? status : -1;
@@ -243,14 +243,14 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(caches->create(context, &work->desc.first, NULL), invalid);
     EXPECT(made == NULL);
     EXPECT_STATUS(caches->destroy(NULL), WINNOW_OK);
-    EXPECT_STATUS(caches->estimate(NULL, &work->desc.first, 1, &stats, NULL, 0), invalid);
-    EXPECT_STATUS(caches->estimate(context, NULL, 1, &stats, NULL, 0), invalid);
-    EXPECT_STATUS(caches->estimate(context, &work->desc.first, 1, NULL, NULL, 0), invalid);
+    EXPECT_STATUS(caches->estimate(NULL, &work->desc.first, 1, &stats), invalid);
+    EXPECT_STATUS(caches->estimate(context, NULL, 1, &stats), invalid);
+    EXPECT_STATUS(caches->estimate(context, &work->desc.first, 1, NULL), invalid);
     memset(&info, 0, sizeof info);
     info.struct_size = sizeof info;
-    EXPECT_STATUS(caches->describe(NULL, &work->desc.first, &info, NULL, 0), invalid);
-    EXPECT_STATUS(caches->describe(context, NULL, &info, NULL, 0), invalid);
-    EXPECT_STATUS(caches->describe(context, &work->desc.first, NULL, NULL, 0), invalid);
+    EXPECT_STATUS(caches->describe(NULL, &work->desc.first, &info), invalid);
+    EXPECT_STATUS(caches->describe(context, NULL, &info), invalid);
+    EXPECT_STATUS(caches->describe(context, &work->desc.first, NULL), invalid);
     EXPECT(info.config_size == 0);
     EXPECT_STATUS(caches->step(NULL, &work->step.first, &event), invalid);
     EXPECT_STATUS(caches->step(cache, NULL, &event), invalid);
@@ -341,7 +341,7 @@ static void check_described_text(abi_run *run, const abi_backend *backend, const
     memset(&info, 0, sizeof info);
     info.struct_size = sizeof info;
     info.config_size = sizeof text; /* NULL only asks, whatever size says */
-    EXPECT_STATUS(backend->caches->describe(backend->context, &work->desc.first, &info, NULL, 0), WINNOW_OK);
+    EXPECT_STATUS(backend->caches->describe(backend->context, &work->desc.first, &info), WINNOW_OK);
     EXPECT(info.config_size == sizeof "none" && info.storage_config_size == sizeof "none");
     EXPECT(info.profile_file_size == 1 && info.config == NULL && info.storage_config == NULL);
     EXPECT(strcmp(info.policy, "none") == 0 && info.properties == 0 && info.budget_tokens == 256);
@@ -349,7 +349,7 @@ static void check_described_text(abi_run *run, const abi_backend *backend, const
     for (at = 0; at < sizeof "none" + 2; ++at) {
         memset(text, '#', sizeof text);
         info.config_size = at;
-        EXPECT_STATUS(backend->caches->describe(backend->context, &work->desc.first, &info, NULL, 0), WINNOW_OK);
+        EXPECT_STATUS(backend->caches->describe(backend->context, &work->desc.first, &info), WINNOW_OK);
         EXPECT(info.config_size == sizeof "none" && info.config == text);
         EXPECT(at >= sizeof "none" ? strcmp(text, "none") == 0 : text[0] == '#');
         EXPECT(text[sizeof "none"] == '#');

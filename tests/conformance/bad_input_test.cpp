@@ -370,6 +370,25 @@ TEST(supports_bad_input, the_answer_is_cut_to_fit) {
     }
 }
 
+TEST(context_message, is_of_the_last_failure_and_successes_leave_it) {
+    const winnow_api& api = subject().api();
+    winnow_context* const context = subject().context();
+    winnow_buffer* buffer = nullptr;
+    EXPECT_NE(api.buffer_create(context, nullptr, &buffer), WINNOW_OK);
+    const char* const kept = api.context_message(context);
+    const std::string text = kept;
+    EXPECT_TRUE(names_argument(text, "desc")) << text;
+    SdpaCall call;
+    char answer[64] = "";
+    EXPECT_EQ(subject().run(call.desc), WINNOW_OK);
+    EXPECT_EQ(api.supports(context, WINNOW_OPERATION_SDPA, &call.desc, answer, sizeof answer), WINNOW_OK);
+    EXPECT_EQ(api.finish(context), WINNOW_OK);
+    EXPECT_EQ(api.context_message(context), kept) << "it is valid until the next failure";
+    EXPECT_EQ(kept, text);
+    EXPECT_NE(api.supports(context, 0, &call.desc, answer, sizeof answer), WINNOW_OK);
+    EXPECT_TRUE(names_argument(subject().message(), "operation")) << subject().message();
+}
+
 // A refused call leaves no trace: the next good one gives what it gave before.
 TEST(sdpa_bad_input, a_good_call_after_many_bad_ones_is_good) {
     const winnow_stats before = subject().stats();

@@ -149,10 +149,8 @@ winnow_cache_stats estimate_of(const CacheSetup& setup, const std::string& confi
     const winnow_cache_desc desc = desc_of(setup, config);
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    char message[1024] = "";
-    EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, 40, &stats, message, sizeof message), status)
-        << message;
-    text = message;
+    EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, 40, &stats), status) << subject().message();
+    text = status == WINNOW_OK ? "" : subject().message();
     return stats;
 }
 

@@ -23,10 +23,8 @@ winnow_cache_stats estimate_of(const CacheSetup& setup, int64_t tokens) {
     const winnow_cache_desc desc = desc_of(setup, config);
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    char message[1024] = "";
-    EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, tokens, &stats, message, sizeof message),
-              WINNOW_OK)
-        << message;
+    EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, tokens, &stats), WINNOW_OK)
+        << subject().message();
     return stats;
 }
 

@@ -100,37 +100,34 @@ winnow_cache_stats stats_of(winnow_cache* cache) {
 bool is_same(const winnow_cache_stats& a, const winnow_cache_stats& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 int32_t estimate(winnow_context* context, const Request& request, winnow_cache_stats& stats) {
-    char message[64] = {};
     stats = {};
     stats.struct_size = sizeof stats;
     const winnow_cache_stats before = stats;
-    const int32_t status = caches().estimate(context, &request.desc, request.tokens, &stats, message, sizeof message);
+    const int32_t status = caches().estimate(context, &request.desc, request.tokens, &stats);
     require(status == WINNOW_OK || is_same(stats, before), "an estimate that fails writes nothing");
-    require(status == WINNOW_OK || std::memchr(message, 0, sizeof message) != nullptr, "a message ends");
-    require(status == WINNOW_OK || message[0] != 0, "a refusal has a reason");
+    require(status == WINNOW_OK || !message_of(context).empty(), "a refusal has a reason");
     return status;
 }
 
 // All that create takes is described, and how it stores rows is a configuration of its own. Where describe refuses, it
 // writes nothing.
 winnow_cache_info check_described(winnow_context* context, const Request& request, int32_t created) {
-    char message[64] = {};
     winnow_cache_info info{};
     info.struct_size = sizeof info;
     const winnow_cache_info before = info;
-    const int32_t status = caches().describe(context, &request.desc, &info, message, sizeof message);
-    require(status == WINNOW_OK || message[0] != 0, "a refusal has a reason");
+    const int32_t status = caches().describe(context, &request.desc, &info);
+    require(status == WINNOW_OK || !message_of(context).empty(), "a refusal has a reason");
     require(status == WINNOW_OK || std::memcmp(&info, &before, sizeof info) == 0, "a refused describe writes nothing");
     require(status == WINNOW_OK || created != WINNOW_OK, "describe takes what create takes");
     if (status != WINNOW_OK) return info;
     std::vector<char> storage(info.storage_config_size); // no byte more
     info.storage_config = storage.data();
-    require(caches().describe(context, &request.desc, &info, nullptr, 0) == WINNOW_OK, "describe can be repeated");
+    require(caches().describe(context, &request.desc, &info) == WINNOW_OK, "describe can be repeated");
     require(std::strlen(storage.data()) + 1 == storage.size(), "the size is that of the string");
     Request stored = request;
     stored.desc.config = storage.data();
     winnow_cache_info other = before;
-    require(caches().describe(context, &stored.desc, &other, nullptr, 0) == WINNOW_OK, "rows can be stored alone");
+    require(caches().describe(context, &stored.desc, &other) == WINNOW_OK, "rows can be stored alone");
     require(other.properties == 0 && other.k_type == info.k_type && other.v_type == info.v_type, "and in this way");
     return info;
 }

@@ -28,29 +28,29 @@ static int32_t stats_under_report(winnow_cache* cache, winnow_cache_stats* stats
 }
 
 static int32_t estimate_under_reports(winnow_context* context, const winnow_cache_desc* desc, int64_t tokens,
-                                      winnow_cache_stats* stats, char* message, size_t message_size) {
-    const int32_t status = caches.estimate(context, desc, tokens, stats, message, message_size);
+                                      winnow_cache_stats* stats) {
+    const int32_t status = caches.estimate(context, desc, tokens, stats);
     if (status == WINNOW_OK) forget_bytes(stats);
     return status;
 }
 
 static int32_t describe_says_nothing_is_evicted(winnow_context* context, const winnow_cache_desc* desc,
-                                                winnow_cache_info* info, char* message, size_t message_size) {
-    const int32_t status = caches.describe(context, desc, info, message, message_size);
+                                                winnow_cache_info* info) {
+    const int32_t status = caches.describe(context, desc, info);
     if (status == WINNOW_OK) info->properties &= ~WINNOW_CACHE_EVICTS;
     return status;
 }
 
 static int32_t describe_counts_the_cadence_once_more(winnow_context* context, const winnow_cache_desc* desc,
-                                                     winnow_cache_info* info, char* message, size_t message_size) {
-    const int32_t status = caches.describe(context, desc, info, message, message_size);
+                                                     winnow_cache_info* info) {
+    const int32_t status = caches.describe(context, desc, info);
     if (status == WINNOW_OK) info->budget_tokens += info->cadence;
     return status;
 }
 
-static int32_t describe_cuts_the_string(winnow_context* context, const winnow_cache_desc* desc, winnow_cache_info* info,
-                                        char* message, size_t message_size) {
-    const int32_t status = caches.describe(context, desc, info, message, message_size);
+static int32_t describe_cuts_the_string(winnow_context* context, const winnow_cache_desc* desc,
+                                        winnow_cache_info* info) {
+    const int32_t status = caches.describe(context, desc, info);
     if (status == WINNOW_OK) --info->config_size;
     return status;
 }

@@ -29,7 +29,7 @@ Backend::Backend(const std::string& name) : opened_(name) {
 }
 
 void Backend::check(const std::string& kv) const {
-    const auto ask = [&](const winnow_cache_desc& desc) { return ggml::meaning_of(caches(), context(), desc); };
+    const auto ask = [&](const winnow_cache_desc& desc) { return ggml::meaning_of(api(), caches(), context(), desc); };
     try {
         ggml::read_file_of(ggml::meaning_of_any_shape(kv.c_str(), ask), {}, 0);
     } catch (const std::runtime_error& error) {
@@ -56,7 +56,8 @@ winnow_cache_desc Costs::desc(const LayerGroup& group, int64_t context, const st
 }
 
 ggml::CacheMeaning Costs::meaning(const std::string& kv, int64_t context) const {
-    return ggml::meaning_of(backend_.caches(), backend_.context(), desc(shape_.groups.front(), context, kv));
+    return ggml::meaning_of(backend_.api(), backend_.caches(), backend_.context(),
+                            desc(shape_.groups.front(), context, kv));
 }
 
 int64_t Costs::cells(int64_t context) const { return cells_of(shape_.groups.front(), context, ubatch_); }
@@ -81,7 +82,7 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         // A cache of sliding windows evicts nothing, unless the model has no other.
         const bool is_bounded = group.window != 0 && has_others;
         const auto ask = [&](const winnow_cache_desc& desc) {
-            return ggml::meaning_of(backend_.caches(), backend_.context(), desc);
+            return ggml::meaning_of(backend_.api(), backend_.caches(), backend_.context(), desc);
         };
         const ggml::CacheMeaning means = is_bounded ? ggml::meaning_of_any_shape(config.kv.c_str(), ask) : ask(its);
         if (is_bounded) its.config = means.storage_config.c_str();
@@ -90,10 +91,8 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         contents.hand_to(its);
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
-        char message[1024] = "";
-        const int32_t status =
-            backend_.caches().estimate(backend_.context(), &its, its.cells, &stats, message, sizeof message);
-        if (status != WINNOW_OK) throw std::runtime_error(message);
+        if (backend_.caches().estimate(backend_.context(), &its, its.cells, &stats) != WINNOW_OK)
+            throw std::runtime_error(backend_.api().context_message(backend_.context()));
         cost.bytes += stats.bytes;
         cost.scratch += stats.scratch_bytes;
         const uint64_t cold = stats.disk_bytes == 0 ? stats.cold_bytes : 0;

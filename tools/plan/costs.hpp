@@ -18,6 +18,7 @@ class Backend {
 public:
     explicit Backend(const std::string& name);
 
+    const winnow_api& api() const { return opened_.api(); }
     const winnow_cache_api& caches() const { return opened_.caches(); }
     winnow_context* context() const { return context_.get(); }
 
