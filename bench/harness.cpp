@@ -237,7 +237,7 @@ void Backend::shift(winnow_cache* cache, int64_t sequence, int64_t delta) {
 winnow_cache_stats Backend::stats(winnow_cache* cache) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    check(caches().stats(cache, &stats));
+    check(caches().stats(cache, -1, &stats));
     return stats;
 }
 

@@ -173,10 +173,24 @@ typedef struct winnow_cache_stats {
     uint64_t codebook_bytes; /* codebooks of the whole cache, constants of the model as its weights; not in bytes */
 } winnow_cache_stats;
 
+/* What `tokens` tells of the tokens that a KV head still holds, in ascending order of position (or cell). Each array
+ * may be NULL, and else has room for `capacity` entries: the first so many are written, entry for entry of the same
+ * tokens. */
+typedef struct winnow_cache_tokens {
+    uint32_t struct_size;
+    uint32_t reserved; /* 0 */
+    uint64_t capacity;
+    uint64_t count; /* written: how many tokens the head holds */
+    int64_t *positions;
+    float *importance; /* refused where the policy keeps none */
+    int32_t *segments; /* 0: dense, as sinks and the residual window are; 1: packed; 2 and 3: the second and third
+                        * packed segment, where the configuration has them */
+} winnow_cache_tokens;
+
 /* Bits of winnow_cache_info.properties. A layer evicts where its budget is less than what can come, or where the policy
  * begins before the budget is full. */
 #define WINNOW_CACHE_EVICTS 0x1u           /* some layer may evict tokens */
-#define WINNOW_CACHE_KEEPS_IMPORTANCE 0x2u /* for cache_importance and cache_set_importance */
+#define WINNOW_CACHE_KEEPS_IMPORTANCE 0x2u /* for importances in cache_tokens and cache_set_importance */
 #define WINNOW_CACHE_NEEDS_PROFILE 0x4u    /* the budget is divided by winnow_cache_desc.profile: create wants one */
 #define WINNOW_CACHE_NEEDS_NETWORK 0x8u    /* tokens are ranked by winnow_cache_desc.network: create wants one */
 #define WINNOW_CACHE_NEEDS_CODEBOOKS 0x10u /* pages are signed by winnow_cache_desc.codebooks: create wants them */
@@ -267,14 +281,12 @@ typedef struct winnow_cache_api {
     int32_t (*save)(winnow_cache *cache, const char *path);
     int32_t (*load)(winnow_cache *cache, const char *path);
 
-    /* Waits for enqueued work, then looks. positions and importance: of the tokens that KV head `head` of a layer still
-     * holds, in ascending order of position (or cell), at most `capacity` of them; *count is how many there are.
-     * importance goes with positions, entry for entry, and is refused where the policy keeps none. */
-    int32_t (*stats)(winnow_cache *cache, winnow_cache_stats *stats);
-    int32_t (*positions)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, int32_t *positions,
-                         uint64_t capacity, uint64_t *count);
-    int32_t (*importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, float *importance,
-                          uint64_t capacity, uint64_t *count);
+    /* Waits for enqueued work, then looks. stats: of the whole cache where sequence is -1, else of that sequence, for
+     * servers that give each of their users one: evictions then counts from when the sequence was empty, a copy begins
+     * at 0, and what belongs to the whole cache (scratch_bytes, peak_bytes, eviction_passes, steps and codebook_bytes)
+     * is 0. tokens: of KV head `head` of a layer; look is read (its capacity and pointers) and filled in. */
+    int32_t (*stats)(winnow_cache *cache, int64_t sequence, winnow_cache_stats *stats);
+    int32_t (*tokens)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, winnow_cache_tokens *look);
 
     /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
      * have to stay, and networks and codebooks are those of cache_create. A smaller budget holds when the call returns.
@@ -331,11 +343,6 @@ typedef struct winnow_cache_api {
      * filled in. */
     int32_t (*describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info);
 
-    /* As cache_stats, of one sequence alone: for servers that give each of their users one. evictions counts from when
-     * the sequence was empty; a copy begins at 0. What belongs to the whole cache (scratch_bytes, peak_bytes,
-     * eviction_passes and steps) is 0. */
-    int32_t (*sequence_stats)(winnow_cache *cache, int64_t sequence, winnow_cache_stats *stats);
-
     /* Waits for enqueued work, then gives tokens of a KV head another importance, under any policy that keeps one;
      * under `external` and `moe` it is theirs until the next call, under the others attention goes on from it. `count`
      * positions (or cells), each with its importance; a larger one is evicted later, NaN first of all. A token that the
@@ -343,12 +350,6 @@ typedef struct winnow_cache_api {
      * policy keeps no importance. */
     int32_t (*set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
                               const int32_t *positions, const float *importance, uint64_t count);
-
-    /* As cache_positions, entry for entry: in which segment each of the tokens lies. 0: dense, as sinks and the
-     * residual window are; 1: packed; 2 and 3: the second and third packed segment, where the configuration has them.
-     */
-    int32_t (*segments)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, int32_t *segments,
-                        uint64_t capacity, uint64_t *count);
 
     /* Under the policy `moe`: says which experts the router of a layer chose for tokens. Waits for enqueued work,
      * counts the choices, in all sequences of the cache together, and then gives each token, in all KV heads of the

@@ -41,10 +41,6 @@ int32_t on_cache(winnow_cache* cache, const char* function, Action&& action) noe
     return on_context(context_of(cache), [&] { named(function, [&] { action(*cache->cache); }); });
 }
 
-struct HeadOf {
-    int64_t sequence, layer, head;
-};
-
 // What `find` finds: the first `capacity` of the values, and how many there are.
 template <class T, class Find>
 void write_values(const char* name, T* out, uint64_t capacity, uint64_t* count, Find find) {
@@ -53,18 +49,6 @@ void write_values(const char* name, T* out, uint64_t capacity, uint64_t* count, 
     const std::vector<T> values = find();
     std::copy_n(values.begin(), std::min<uint64_t>(values.size(), capacity), out);
     found = values.size();
-}
-
-// The same of what `look` finds of a head's tokens.
-template <class T, class Look>
-int32_t look_at_head(winnow_cache* cache, const char* function, const HeadOf& of, const char* name, T* out,
-                     uint64_t capacity, uint64_t* count, Look look) noexcept {
-    return on_cache(cache, function, [&](cache::Cache& inside) {
-        expect_sequence(*cache, "sequence", of.sequence);
-        expect_layer(*cache, of.layer);
-        expect_head(*cache, of.head);
-        write_values(name, out, capacity, count, [&] { return (inside.*look)(of.sequence, of.layer, of.head); });
-    });
 }
 
 // `count` positions, or cells. Only what is wrong is given a name.
@@ -228,39 +212,35 @@ int32_t cache_load(winnow_cache* cache, const char* path) {
     return on_cache(cache, "cache_load", [&](cache::Cache& inside) { inside.load(checked_path(path)); });
 }
 
-int32_t cache_stats(winnow_cache* cache, winnow_cache_stats* stats) {
+int32_t cache_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
     return on_cache(cache, "cache_stats", [&](cache::Cache& inside) {
         winnow_cache_stats value{};
-        inside.stats(value);
+        if (sequence == -1) {
+            inside.stats(value);
+        } else {
+            expect_sequence(*cache, "sequence", sequence);
+            inside.sequence_stats(sequence, value);
+        }
         write_struct(stats, value, "stats");
     });
 }
 
-int32_t cache_sequence_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
-    return on_cache(cache, "cache_sequence_stats", [&](cache::Cache& inside) {
+int32_t cache_tokens(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, winnow_cache_tokens* look) {
+    return on_cache(cache, "cache_tokens", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
-        winnow_cache_stats value{};
-        inside.sequence_stats(sequence, value);
-        write_struct(stats, value, "stats");
+        expect_layer(*cache, layer);
+        expect_head(*cache, head);
+        winnow_cache_tokens value = read_struct(look, "look");
+        check_reserved(value.reserved, "look");
+        const std::vector<cache::HeldToken> held = inside.tokens(sequence, layer, head, value.importance != nullptr);
+        for (size_t at = 0; at < std::min<uint64_t>(held.size(), value.capacity); ++at) {
+            if (value.positions != nullptr) value.positions[at] = held[at].id;
+            if (value.importance != nullptr) value.importance[at] = held[at].importance;
+            if (value.segments != nullptr) value.segments[at] = held[at].segment;
+        }
+        value.count = held.size();
+        write_struct(look, value, "look");
     });
-}
-
-int32_t cache_positions(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, int32_t* positions,
-                        uint64_t capacity, uint64_t* count) {
-    return look_at_head(cache, "cache_positions", {sequence, layer, head}, "positions", positions, capacity, count,
-                        &cache::Cache::positions);
-}
-
-int32_t cache_segments(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, int32_t* segments,
-                       uint64_t capacity, uint64_t* count) {
-    return look_at_head(cache, "cache_segments", {sequence, layer, head}, "segments", segments, capacity, count,
-                        &cache::Cache::segments);
-}
-
-int32_t cache_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, float* importance,
-                         uint64_t capacity, uint64_t* count) {
-    return look_at_head(cache, "cache_importance", {sequence, layer, head}, "importance", importance, capacity, count,
-                        &cache::Cache::importance);
 }
 
 int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
@@ -374,8 +354,7 @@ const winnow_cache_api cache_table = {
     .save = cache_save,
     .load = cache_load,
     .stats = cache_stats,
-    .positions = cache_positions,
-    .importance = cache_importance,
+    .tokens = cache_tokens,
     .set_config = cache_set_config,
     .get_config = cache_get_config,
     .set_pressure = cache_set_pressure,
@@ -386,9 +365,7 @@ const winnow_cache_api cache_table = {
     .export_rows = cache_export_rows,
     .import_rows = cache_import_rows,
     .describe = cache_describe,
-    .sequence_stats = cache_sequence_stats,
     .set_importance = cache_set_importance,
-    .segments = cache_segments,
     .set_experts = cache_set_experts,
     .expert_counts = cache_expert_counts,
 };

@@ -62,16 +62,8 @@ void Cache::stats(winnow_cache_stats& out) { cache::stats(*state_, out); }
 
 void Cache::sequence_stats(int64_t sequence, winnow_cache_stats& out) { cache::sequence_stats(*state_, sequence, out); }
 
-std::vector<int32_t> Cache::positions(int64_t sequence, int64_t layer, int64_t head) {
-    return cache::positions(*state_, sequence, layer, head);
-}
-
-std::vector<int32_t> Cache::segments(int64_t sequence, int64_t layer, int64_t head) {
-    return cache::segments(*state_, sequence, layer, head);
-}
-
-std::vector<float> Cache::importance(int64_t sequence, int64_t layer, int64_t head) {
-    return cache::importance(*state_, sequence, layer, head);
+std::vector<HeldToken> Cache::tokens(int64_t sequence, int64_t layer, int64_t head, bool wants_importance) {
+    return cache::tokens(*state_, sequence, layer, head, wants_importance);
 }
 
 void Cache::set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,

@@ -40,9 +40,8 @@ public:
 
     void stats(winnow_cache_stats& out); // all fields but struct_size
     void sequence_stats(int64_t sequence, winnow_cache_stats& out);
-    std::vector<int32_t> positions(int64_t sequence, int64_t layer, int64_t head);
-    std::vector<int32_t> segments(int64_t sequence, int64_t layer, int64_t head); // 0: the dense one
-    std::vector<float> importance(int64_t sequence, int64_t layer, int64_t head);
+    // Refused where the importance is wanted and the policy keeps none; else it is 0 there.
+    std::vector<HeldToken> tokens(int64_t sequence, int64_t layer, int64_t head, bool wants_importance);
     void set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,
                         std::span<const float> importance); // one for each position
 

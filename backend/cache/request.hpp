@@ -49,6 +49,13 @@ struct CacheRows {
     int64_t v_first = 0;
 };
 
+// A token that a KV head holds, as winnow_cache_tokens tells it.
+struct HeldToken {
+    int32_t id = 0; // its position, or cell
+    float importance = 0;
+    int32_t segment = 0;
+};
+
 // What a cache of this request uses when one sequence has so many tokens.
 winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens);
 

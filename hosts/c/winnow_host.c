@@ -131,8 +131,8 @@ static void drive_cache(void) {
     winnow_cache_desc desc;
     winnow_cache_stats estimate, stats;
     winnow_cache_step_desc step;
-    int32_t kept[LENGTH];
-    uint64_t count = 0;
+    winnow_cache_tokens look;
+    int64_t kept[LENGTH];
     char config[256];
     size_t size = sizeof config;
     int h, t, i;
@@ -167,17 +167,21 @@ static void drive_cache(void) {
 
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
-    check(caches->stats(cache, &stats), "cache_stats", NULL);
+    check(caches->stats(cache, -1, &stats), "cache_stats", NULL);
     check(caches->get_config(cache, config, &size), "cache_get_config", NULL);
-    check(caches->positions(cache, 0, 0, 0, kept, LENGTH, &count), "cache_positions", NULL);
+    memset(&look, 0, sizeof look);
+    look.struct_size = sizeof look;
+    look.capacity = LENGTH;
+    look.positions = kept;
+    check(caches->tokens(cache, 0, 0, 0, &look), "cache_tokens", NULL);
     printf("cache %s: %llu tokens in %llu steps\n", config, (unsigned long long)stats.tokens,
            (unsigned long long)stats.steps);
     printf("bytes: %llu, estimated %llu, in F16 %llu\n", (unsigned long long)stats.bytes,
            (unsigned long long)estimate.bytes, (unsigned long long)stats.original_bytes);
     printf("evicted: %llu over layers and heads, in %llu eviction passes\n", (unsigned long long)stats.evictions,
            (unsigned long long)stats.eviction_passes);
-    printf("output %.2f, from the %llu tokens that layer 0, head 0 kept:", out[0][0], (unsigned long long)count);
-    for (i = 0; i < (int)count; ++i) printf(" %d", (int)kept[i]);
+    printf("output %.2f, from the %llu tokens that layer 0, head 0 kept:", out[0][0], (unsigned long long)look.count);
+    for (i = 0; i < (int)look.count; ++i) printf(" %d", (int)kept[i]);
     printf("\n");
     check(caches->destroy(cache), "cache_destroy", NULL);
 }
@@ -193,7 +197,9 @@ static void drive_experts(void) {
     winnow_cache_desc desc;
     winnow_cache_stats stats;
     winnow_cache_step_desc step;
-    int32_t t, kept[LENGTH];
+    winnow_cache_tokens look;
+    int64_t kept[LENGTH];
+    int32_t t;
     uint64_t chosen[EXPERTS], count = 0;
     int i;
 
@@ -217,14 +223,18 @@ static void drive_experts(void) {
 
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
-    check(caches->stats(cache, &stats), "cache_stats", NULL);
+    check(caches->stats(cache, -1, &stats), "cache_stats", NULL);
     check(caches->expert_counts(cache, 0, chosen, EXPERTS, &count), "cache_expert_counts", NULL);
     printf("experts chosen:");
     for (i = 0; i < (int)count; ++i) printf(" %llu", (unsigned long long)chosen[i]);
-    check(caches->positions(cache, 0, 0, 0, kept, LENGTH, &count), "cache_positions", NULL);
+    memset(&look, 0, sizeof look);
+    look.struct_size = sizeof look;
+    look.capacity = LENGTH;
+    look.positions = kept;
+    check(caches->tokens(cache, 0, 0, 0, &look), "cache_tokens", NULL);
     printf("\nbytes: %llu, in F16 %llu\nkept of layer 0, head 0:", (unsigned long long)stats.bytes,
            (unsigned long long)stats.original_bytes);
-    for (i = 0; i < (int)count; ++i) printf(" %d", (int)kept[i]);
+    for (i = 0; i < (int)look.count; ++i) printf(" %d", (int)kept[i]);
     printf("\n");
     check(caches->destroy(cache), "cache_destroy", NULL);
 }

@@ -64,23 +64,27 @@ void CacheHandle::tell_pressure() {
 }
 
 uint64_t CacheHandle::count_of(int64_t stream, int64_t layer, int64_t head) const {
-    uint64_t count = 0;
-    expect(caches().positions(cache_, stream, layer, head, nullptr, 0, &count));
-    return count;
+    winnow_cache_tokens look{};
+    look.struct_size = sizeof look;
+    expect(caches().tokens(cache_, stream, layer, head, &look));
+    return look.count;
 }
 
 winnow_cache_stats CacheHandle::stats_of(int64_t stream) const {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    expect(caches().sequence_stats(cache_, stream, &stats));
+    expect(caches().stats(cache_, stream, &stats));
     return stats;
 }
 
 std::vector<int32_t> CacheHandle::cells_of(int64_t stream, int64_t layer, int64_t head) const {
-    uint64_t count = count_of(stream, layer, head);
-    std::vector<int32_t> cells(count);
-    if (count > 0) expect(caches().positions(cache_, stream, layer, head, cells.data(), cells.size(), &count));
-    return cells;
+    std::vector<int64_t> cells(count_of(stream, layer, head));
+    winnow_cache_tokens look{};
+    look.struct_size = sizeof look;
+    look.capacity = cells.size();
+    look.positions = cells.data();
+    expect(caches().tokens(cache_, stream, layer, head, &look));
+    return {cells.begin(), cells.end()};
 }
 
 void CacheHandle::apply(const CellTracker::Opening& opening, int64_t stream) {

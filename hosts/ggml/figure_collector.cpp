@@ -60,7 +60,7 @@ void FigureCollector::end_sequences() {
 winnow_cache_stats FigureCollector::present() const {
     winnow_cache_stats now{};
     now.struct_size = sizeof now;
-    cache_.expect(cache_.caches().stats(cache_.get(), &now));
+    cache_.expect(cache_.caches().stats(cache_.get(), -1, &now));
     return now;
 }
 

@@ -19,6 +19,7 @@ typedef struct cache_work {
     winnow_tensor token_view;
     LONGER(winnow_cache_rows_desc) rows;
     LONGER(winnow_cache_info) info;
+    LONGER(winnow_cache_tokens) look;
 } cache_work;
 
 static const uint32_t canary = 0xdeadbeefu;
@@ -74,6 +75,7 @@ static void prepare(cache_work *work) {
     work->rows.first.k = &work->k_view;
     work->rows.first.v = &work->v_view;
     work->info.first.struct_size = sizeof work->info.first;
+    work->look.first.struct_size = sizeof work->look.first;
 }
 
 /* 1: out is the one value of the cache; 0: it is as prepared; -1: neither, or a canary fell. */
@@ -92,7 +94,7 @@ static uint64_t tokens_of(const abi_backend *backend, winnow_cache *cache) {
     winnow_cache_stats stats;
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
-    return backend->caches->stats(cache, &stats) == WINNOW_OK ? stats.tokens : UINT64_MAX;
+    return backend->caches->stats(cache, -1, &stats) == WINNOW_OK ? stats.tokens : UINT64_MAX;
 }
 
 /* ---- Structs ------------------------------------------------------------------------------------------------------
@@ -158,9 +160,22 @@ static int32_t call_describe(const abi_backend *backend, void *data) {
     return work->info.first.struct_size == before.first.struct_size ? status : -1;
 }
 
+/* The struct goes in (arrays and their size) and out; -1: a refused call changed it, or a good one what lies behind. */
+static int32_t call_tokens(const abi_backend *backend, void *data) {
+    cache_work *work = (cache_work *)data;
+    LONGER(winnow_cache_tokens) before;
+    int32_t status;
+    work->look.first.count = 77;
+    memcpy(&before, &work->look, sizeof before);
+    status = backend->caches->tokens(work->cache, 0, 0, 0, &work->look.first);
+    if (memcmp(work->look.tail, before.tail, sizeof before.tail) != 0) return -1;
+    if (status != WINNOW_OK) return memcmp(&work->look, &before, sizeof before) == 0 ? status : -1;
+    return work->look.first.count == 0 && work->look.first.struct_size == before.first.struct_size ? status : -1;
+}
+
 static winnow_cache *cache_to_look_at;
 static int32_t fill_stats(const abi_backend *backend, void *target) {
-    return backend->caches->stats(cache_to_look_at, (winnow_cache_stats *)target);
+    return backend->caches->stats(cache_to_look_at, -1, (winnow_cache_stats *)target);
 }
 
 static void check_structs(abi_run *run, const abi_backend *backend, cache_work *work) {
@@ -189,6 +204,12 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     what.tail = work->info.tail;
     what.call = call_describe;
     abi_check_read(run, backend, &what);
+    what.struct_size = &work->look.first.struct_size;
+    what.ours = sizeof work->look.first;
+    what.tail = work->look.tail;
+    what.call = call_tokens;
+    abi_check_read(run, backend, &what);
+    what.call = call_describe;
     what.struct_size = &work->desc.first.struct_size;
     what.ours = sizeof work->desc.first;
     what.tail = work->desc.tail;
@@ -265,19 +286,11 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(caches->save(cache, NULL), invalid);
     EXPECT_STATUS(caches->load(NULL, "never_read"), invalid);
     EXPECT_STATUS(caches->load(cache, NULL), invalid);
-    EXPECT_STATUS(caches->stats(NULL, &stats), invalid);
-    EXPECT_STATUS(caches->stats(cache, NULL), invalid);
-    EXPECT_STATUS(caches->sequence_stats(NULL, 0, &stats), invalid);
-    EXPECT_STATUS(caches->sequence_stats(cache, 0, NULL), invalid);
-    EXPECT_STATUS(caches->positions(NULL, 0, 0, 0, &position, 1, &count), invalid);
-    EXPECT_STATUS(caches->positions(cache, 0, 0, 0, NULL, 1, &count), invalid);
-    EXPECT_STATUS(caches->positions(cache, 0, 0, 0, &position, 1, NULL), invalid);
-    EXPECT_STATUS(caches->segments(NULL, 0, 0, 0, &position, 1, &count), invalid);
-    EXPECT_STATUS(caches->segments(cache, 0, 0, 0, NULL, 1, &count), invalid);
-    EXPECT_STATUS(caches->segments(cache, 0, 0, 0, &position, 1, NULL), invalid);
-    EXPECT_STATUS(caches->importance(NULL, 0, 0, 0, &importance, 1, &count), invalid);
-    EXPECT_STATUS(caches->importance(cache, 0, 0, 0, NULL, 1, &count), invalid);
-    EXPECT_STATUS(caches->importance(cache, 0, 0, 0, &importance, 1, NULL), invalid);
+    EXPECT_STATUS(caches->stats(NULL, -1, &stats), invalid);
+    EXPECT_STATUS(caches->stats(cache, -1, NULL), invalid);
+    EXPECT_STATUS(caches->stats(cache, 0, NULL), invalid);
+    EXPECT_STATUS(caches->tokens(NULL, 0, 0, 0, &work->look.first), invalid);
+    EXPECT_STATUS(caches->tokens(cache, 0, 0, 0, NULL), invalid);
     EXPECT_STATUS(caches->set_importance(NULL, 0, 0, 0, &position, &importance, 1), invalid);
     EXPECT_STATUS(caches->set_importance(cache, 0, 0, 0, NULL, &importance, 1), invalid);
     EXPECT_STATUS(caches->set_importance(cache, 0, 0, 0, &position, NULL, 1), invalid);
@@ -356,21 +369,29 @@ static void check_described_text(abi_run *run, const abi_backend *backend, const
     }
 }
 
-/* Appends a token five times, and looks at them with room for each number of positions. */
-static void check_positions(abi_run *run, const abi_backend *backend, cache_work *work) {
-    int32_t positions[8];
-    uint64_t capacity, count, at;
+/* Appends a token five times, and looks at them with room for each number of entries, in some arrays or none. */
+static void check_tokens(abi_run *run, const abi_backend *backend, cache_work *work) {
+    winnow_cache_tokens *look = &work->look.first;
+    int64_t positions[8];
+    int32_t segments[8];
+    uint64_t at;
     for (at = 0; at < 5; ++at) EXPECT_STATUS(backend->caches->step(work->cache, &work->step.first, NULL), WINNOW_OK);
-    count = 77;
-    EXPECT_STATUS(backend->caches->positions(work->cache, 0, 0, 0, NULL, 0, &count), WINNOW_OK);
-    EXPECT(count == 5);
-    for (capacity = 1; capacity <= 8; ++capacity) {
-        for (at = 0; at < 8; ++at) positions[at] = -77;
-        count = 77;
-        EXPECT_STATUS(backend->caches->positions(work->cache, 0, 0, 0, positions, capacity, &count), WINNOW_OK);
-        EXPECT(count == 5);
-        for (at = 0; at < 8; ++at) EXPECT(positions[at] == (at < capacity && at < 5 ? (int32_t)at : -77));
+    for (look->capacity = 0; look->capacity <= 8; ++look->capacity) {
+        for (at = 0; at < 8; ++at) positions[at] = segments[at] = -77;
+        look->count = 77;
+        look->positions = positions;
+        look->segments = look->capacity == 3 ? NULL : segments;
+        EXPECT_STATUS(backend->caches->tokens(work->cache, 0, 0, 0, look), WINNOW_OK);
+        EXPECT(look->count == 5 && look->positions == positions && look->importance == NULL);
+        for (at = 0; at < 8; ++at) {
+            const int is_there = at < look->capacity && at < 5;
+            EXPECT(positions[at] == (is_there ? (int64_t)at : -77));
+            EXPECT((segments[at] >= 0) == (is_there && look->segments != NULL));
+        }
     }
+    look->reserved = 1;
+    EXPECT_STATUS(backend->caches->tokens(work->cache, 0, 0, 0, look), WINNOW_ERROR_INVALID_ARGUMENT);
+    look->reserved = 0;
 }
 
 /* A token's rows: read as they were appended, written, read again, and restored into the emptied cache. */
@@ -417,7 +438,7 @@ void check_caches(abi_run *run) {
             check_null(run, &backend, &work);
             check_config_text(run, &backend, work.cache);
             check_described_text(run, &backend, &work);
-            check_positions(run, &backend, &work);
+            check_tokens(run, &backend, &work);
             check_rows(run, &backend, &work);
             EXPECT_STATUS(backend.caches->step(work.cache, &work.step.first, &event), WINNOW_OK);
             EXPECT(event != NULL);

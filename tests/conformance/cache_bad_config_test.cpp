@@ -200,10 +200,10 @@ void expect_too_much_memory_refused() {
     ASSERT_EQ(subject().caches().create(subject().context(), &desc, &cache), WINNOW_OK) << subject().message();
     winnow_cache_stats before{}, after{};
     before.struct_size = after.struct_size = sizeof before;
-    EXPECT_EQ(subject().caches().stats(cache, &before), WINNOW_OK);
+    EXPECT_EQ(subject().caches().stats(cache, -1, &before), WINNOW_OK);
     EXPECT_EQ(subject().caches().reserve(cache, 1, desc.context), WINNOW_ERROR_OUT_OF_MEMORY);
     EXPECT_NE(subject().message(), "");
-    EXPECT_EQ(subject().caches().stats(cache, &after), WINNOW_OK);
+    EXPECT_EQ(subject().caches().stats(cache, -1, &after), WINNOW_OK);
     EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
     EXPECT_EQ(subject().caches().reserve(cache, 1, 8), WINNOW_OK) << subject().message();
     EXPECT_EQ(subject().caches().destroy(cache), WINNOW_OK);

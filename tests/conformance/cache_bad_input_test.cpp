@@ -142,16 +142,17 @@ public:
     std::string portrait() const {
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
-        EXPECT_EQ(caches().stats(cache, &stats), WINNOW_OK) << subject().message();
+        EXPECT_EQ(caches().stats(cache, -1, &stats), WINNOW_OK) << subject().message();
         std::string text(reinterpret_cast<const char*>(&stats), sizeof stats);
         for (int64_t sequence = 0; sequence < sequences; ++sequence)
             for (int64_t layer = 0; layer < layers; ++layer)
                 for (int64_t head = 0; head < kv_heads; ++head) {
-                    std::array<int32_t, context> positions{};
-                    uint64_t count = 0;
-                    EXPECT_EQ(caches().positions(cache, sequence, layer, head, positions.data(), context, &count),
-                              WINNOW_OK)
-                        << subject().message();
+                    std::array<int64_t, context> positions{};
+                    winnow_cache_tokens look{};
+                    look.struct_size = sizeof look;
+                    look.capacity = context;
+                    look.positions = positions.data();
+                    EXPECT_EQ(caches().tokens(cache, sequence, layer, head, &look), WINNOW_OK) << subject().message();
                     text.append(reinterpret_cast<const char*>(positions.data()), sizeof positions);
                 }
         char config[512] = "";
@@ -350,43 +351,34 @@ void add_edits(std::vector<CacheFault>& all) {
     add("shift_onto_another", "shift", [](winnow_cache* c) { return caches().shift(c, 1, 0, 2, 2); });
     add(
         "shift_by_cells", "cells", [](winnow_cache* c) { return caches().shift(c, 0, 0, -1, 1); }, true);
-    add("positions_of_sequence", "sequence", [](winnow_cache* c) {
-        uint64_t count = 77;
-        const int32_t status = caches().positions(c, sequences, 0, 0, nullptr, 0, &count);
-        EXPECT_EQ(count, 77u);
+    const auto look_at = [](winnow_cache* c, int64_t sequence, int64_t layer, int64_t head) {
+        int64_t position = -77;
+        float importance = untouched;
+        winnow_cache_tokens look{};
+        look.struct_size = sizeof look;
+        look.capacity = 1;
+        look.count = 77;
+        look.positions = &position;
+        look.importance = &importance;
+        const int32_t status = caches().tokens(c, sequence, layer, head, &look);
+        EXPECT_TRUE(look.count == 77u && position == -77 && importance == untouched);
         return status;
-    });
+    };
+    add("tokens_of_sequence", "sequence", [=](winnow_cache* c) { return look_at(c, sequences, 0, 0); });
+    add("tokens_of_all_sequences", "sequence", [=](winnow_cache* c) { return look_at(c, -1, 0, 0); });
     add("stats_of_sequence", "sequence", [](winnow_cache* c) {
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
         stats.tokens = 77;
-        const int32_t status = caches().sequence_stats(c, -1, &stats);
+        const int32_t status = caches().stats(c, -2, &stats);
         EXPECT_EQ(stats.tokens, 77u);
         return status;
     });
-    add("positions_of_layer", "layer", [](winnow_cache* c) {
-        uint64_t count = 77;
-        return caches().positions(c, 0, layers, 0, nullptr, 0, &count);
-    });
-    add("positions_of_head", "head", [](winnow_cache* c) {
-        uint64_t count = 77;
-        return caches().positions(c, 0, 0, kv_heads, nullptr, 0, &count); // of the KV heads, not the query's
-    });
-    add("importance_of_head", "head", [](winnow_cache* c) {
-        uint64_t count = 77;
-        return caches().importance(c, 0, 0, -1, nullptr, 0, &count);
-    });
+    add("tokens_of_layer", "layer", [=](winnow_cache* c) { return look_at(c, 0, layers, 0); });
+    add("tokens_of_head", "head", [=](winnow_cache* c) { return look_at(c, 0, 0, kv_heads); }); // not the query's
+    add("tokens_of_head_minus_1", "head", [=](winnow_cache* c) { return look_at(c, 0, 0, -1); });
     add(
-        "importance_that_is_not_kept", "importance",
-        [](winnow_cache* c) {
-            float importance = untouched;
-            uint64_t count = 77;
-            const int32_t status = caches().importance(c, 0, 0, 0, &importance, 1, &count);
-            EXPECT_EQ(count, 77u);
-            EXPECT_EQ(importance, untouched);
-            return status;
-        },
-        true);
+        "importance_that_is_not_kept", "importance", [=](winnow_cache* c) { return look_at(c, 0, 0, 0); }, true);
     const auto set_importance = [](winnow_cache* c, int64_t layer, int64_t head, int32_t position) {
         const float value = 1;
         return caches().set_importance(c, 0, layer, head, &position, &value, 1);

@@ -69,7 +69,7 @@ public:
             ASSERT_EQ(memory_.portrait(), file_.portrait()) << "after round " << round;
             std::vector<int32_t> newest(static_cast<size_t>(setup_.residual));
             std::iota(newest.begin(), newest.end(), static_cast<int32_t>(lengths_[0] - setup_.residual));
-            const std::vector<int32_t> kept = memory_.positions(0, 0, 0);
+            const std::vector<int64_t> kept = memory_.positions(0, 0, 0);
             ASSERT_TRUE(std::includes(kept.begin(), kept.end(), newest.begin(), newest.end()))
                 << "one of the newest is gone after round " << round;
         }

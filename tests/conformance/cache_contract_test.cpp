@@ -33,7 +33,7 @@ public:
         return oracle.look();
     }
     bool holds(int64_t position) const {
-        const std::vector<int32_t> resident = host.positions(0, 0, 0);
+        const std::vector<int64_t> resident = host.positions(0, 0, 0);
         return std::find(resident.begin(), resident.end(), static_cast<int32_t>(position)) != resident.end();
     }
 
@@ -117,7 +117,7 @@ void run_columns_after_a_shift() {
 void run_no_token_is_left() {
     Judged cache(window_of(12, 4));
     ASSERT_EQ(cache.append(30), "");
-    const std::vector<int32_t> resident = cache.host.positions(0, 0, 0);
+    const std::vector<int64_t> resident = cache.host.positions(0, 0, 0);
     ASSERT_LT(resident.size(), 30u);
     for (const int32_t position : resident) ASSERT_EQ(cache.oracle.remove(0, position, position + 1), "");
     EXPECT_EQ(cache.host.stats().resident_slots, 0u);

@@ -202,7 +202,7 @@ void run_decay() {
         ASSERT_EQ(cache.run(step), WINNOW_OK) << cache.message();
     }
     EXPECT_EQ(cache.stats().evictions, 28672u);
-    const std::vector<int32_t> left = cache.positions(0, 0, 0);
+    const std::vector<int64_t> left = cache.positions(0, 0, 0);
     ASSERT_EQ(left.size(), 4096u);
     EXPECT_EQ(left[3], 3) << "a sink";
     EXPECT_EQ(left[4], 32768 - 4092) << "the newest are in one piece";

@@ -175,33 +175,36 @@ void CacheHost::expect_ok(int32_t status, const char* what) const {
     if (status != WINNOW_OK) throw std::runtime_error(std::string(what) + ": " + message());
 }
 
-std::vector<int32_t> CacheHost::positions(int64_t sequence, int64_t layer, int64_t head) const {
-    return all_of_head(caches().positions, "cache_positions", sequence, layer, head);
+std::vector<int64_t> CacheHost::positions(int64_t sequence, int64_t layer, int64_t head) const {
+    return all_of_head(&winnow_cache_tokens::positions, sequence, layer, head);
 }
 
 std::vector<int32_t> CacheHost::segments(int64_t sequence, int64_t layer, int64_t head) const {
-    return all_of_head(caches().segments, "cache_segments", sequence, layer, head);
+    return all_of_head(&winnow_cache_tokens::segments, sequence, layer, head);
 }
 
 std::vector<float> CacheHost::importance(int64_t sequence, int64_t layer, int64_t head) const {
-    return all_of_head(caches().importance, "cache_importance", sequence, layer, head);
+    return all_of_head(&winnow_cache_tokens::importance, sequence, layer, head);
 }
 
 template <class Value>
-std::vector<Value> CacheHost::all_of_head(HeadFunction<Value> function, const char* name, int64_t sequence,
-                                          int64_t layer, int64_t head) const {
-    uint64_t count = 0;
-    expect_ok(function(cache_, sequence, layer, head, nullptr, 0, &count), name);
-    std::vector<Value> all(count);
-    if (count > 0) expect_ok(function(cache_, sequence, layer, head, all.data(), count, &count), name);
-    if (count != all.size()) throw std::runtime_error(std::string(name) + ": the count changed between two calls");
+std::vector<Value> CacheHost::all_of_head(Value* winnow_cache_tokens::*array, int64_t sequence, int64_t layer,
+                                          int64_t head) const {
+    winnow_cache_tokens look{};
+    look.struct_size = sizeof look;
+    expect_ok(caches().tokens(cache_, sequence, layer, head, &look), "cache_tokens");
+    std::vector<Value> all(look.count);
+    look.capacity = look.count;
+    look.*array = all.data();
+    if (look.count > 0) expect_ok(caches().tokens(cache_, sequence, layer, head, &look), "cache_tokens");
+    if (look.count != all.size()) throw std::runtime_error("cache_tokens: the count changed between two calls");
     return all;
 }
 
 winnow_cache_stats CacheHost::stats() const {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    expect_ok(caches().stats(cache_, &stats), "cache_stats");
+    expect_ok(caches().stats(cache_, -1, &stats), "cache_stats");
     expect_sum_of_sequences(stats);
     return stats;
 }
@@ -209,7 +212,7 @@ winnow_cache_stats CacheHost::stats() const {
 winnow_cache_stats CacheHost::stats_of(int64_t sequence) const {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    expect_ok(caches().sequence_stats(cache_, sequence, &stats), "cache_sequence_stats");
+    expect_ok(caches().stats(cache_, sequence, &stats), "cache_stats of a sequence");
     return stats;
 }
 
@@ -261,7 +264,7 @@ std::string CacheHost::portrait(bool with_importance) const {
         for (int64_t layer = 0; layer < setup_.layers; ++layer)
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
                 text << "\n" << sequence << "/" << layer << "/" << head << ":";
-                for (const int32_t each : positions(sequence, layer, head)) text << " " << each;
+                for (const int64_t each : positions(sequence, layer, head)) text << " " << each;
                 for (const int32_t each : segments(sequence, layer, head)) text << " " << each;
                 if (!with_importance || !setup_.keeps_importance()) continue;
                 for (const float each : importance(sequence, layer, head)) text << " " << each;

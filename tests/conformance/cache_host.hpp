@@ -51,7 +51,7 @@ public:
 
     // Runs and waits; the outputs are then there. The status, WINNOW_OK or not.
     int32_t run(Step& step);
-    std::vector<int32_t> positions(int64_t sequence, int64_t layer, int64_t head) const;
+    std::vector<int64_t> positions(int64_t sequence, int64_t layer, int64_t head) const;
     std::vector<int32_t> segments(int64_t sequence, int64_t layer, int64_t head) const; // of the same tokens
     std::vector<float> importance(int64_t sequence, int64_t layer, int64_t head) const;
     winnow_cache_stats stats() const; // throws where they are not what the sequences' add up to
@@ -61,11 +61,9 @@ public:
     std::string portrait(bool with_importance = true) const;
 
 private:
+    // An array of what cache_tokens tells of a head.
     template <class Value>
-    using HeadFunction = int32_t (*)(winnow_cache*, int64_t, int64_t, int64_t, Value*, uint64_t, uint64_t*);
-    // What a function tells of each token of a head.
-    template <class Value>
-    std::vector<Value> all_of_head(HeadFunction<Value> function, const char* name, int64_t sequence, int64_t layer,
+    std::vector<Value> all_of_head(Value* winnow_cache_tokens::*array, int64_t sequence, int64_t layer,
                                    int64_t head) const;
     void expect_ok(int32_t status, const char* what) const;
     void expect_sum_of_sequences(const winnow_cache_stats& whole) const;

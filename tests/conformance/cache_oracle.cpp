@@ -136,8 +136,8 @@ std::string CacheOracle::check_importance(int64_t sequence, int64_t layer_number
     OracleLayer& layer = at(sequence, layer_number);
     for (int64_t head = 0; head < setup_.kv_heads; ++head) {
         const std::vector<float> told = host_.importance(sequence, layer_number, head);
-        const std::vector<int32_t> positions = host_.positions(sequence, layer_number, head);
-        if (told.size() != positions.size()) return "cache_importance has another count than cache_positions";
+        const std::vector<int64_t> positions = host_.positions(sequence, layer_number, head);
+        if (told.size() != positions.size()) return "cache_tokens tells another count of importances than of positions";
         std::map<int64_t, double> by_token_id;
         for (size_t i = 0; i < told.size(); ++i) by_token_id[positions[i]] = static_cast<double>(told[i]);
         for (OracleToken& token : layer.tokens) {

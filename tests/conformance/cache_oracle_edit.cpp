@@ -377,8 +377,7 @@ std::string CacheOracle::look_at_stats() {
             }
         }
         if (!setup_.recall && host_.stats_of(sequence).resident_slots != live - live_before)
-            return "cache_sequence_stats counts other resident slots than sequence " + std::to_string(sequence) +
-                   " has";
+            return "cache_stats counts other resident slots than sequence " + std::to_string(sequence) + " has";
         const OracleSequence& all = sequences_[static_cast<size_t>(sequence)];
         used += all.is_used || all.is_reserved;
     }

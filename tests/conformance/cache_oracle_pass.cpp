@@ -28,10 +28,10 @@ std::vector<Holding> CacheOracle::holdings_of(int64_t sequence, int64_t layer_nu
     std::vector<Holding> all(static_cast<size_t>(setup_.kv_heads));
     for (size_t head = 0; head < all.size(); ++head) {
         const auto number = static_cast<int64_t>(head);
-        const std::vector<int32_t> token_ids = host_.positions(sequence, layer_number, number),
-                                   segments = host_.segments(sequence, layer_number, number);
+        const std::vector<int64_t> token_ids = host_.positions(sequence, layer_number, number);
+        const std::vector<int32_t> segments = host_.segments(sequence, layer_number, number);
         if (token_ids.size() != segments.size())
-            throw std::runtime_error("cache_segments has another count than cache_positions");
+            throw std::runtime_error("cache_tokens tells another count of segments than of positions");
         if (!std::is_sorted(token_ids.begin(), token_ids.end()))
             throw std::runtime_error("head " + std::to_string(head) + ": positions are not ascending");
         for (size_t i = 0; i < token_ids.size(); ++i)

@@ -142,7 +142,7 @@ void run_restore(const CacheSetup& setup, bool has_others) {
         appended += length;
         for (int64_t layer = 0; layer < setup.layers; ++layer)
             for (int64_t head = 0; head < setup.kv_heads; ++head) {
-                const std::vector<int32_t> resident = target.positions(0, layer, head);
+                const std::vector<int64_t> resident = target.positions(0, layer, head);
                 EXPECT_LE(static_cast<int64_t>(resident.size()), budgets[static_cast<size_t>(layer)]);
                 EXPECT_TRUE(setup.sink == 0 || resident.front() == 0) << "a sink was evicted";
                 EXPECT_EQ(resident.back(), appended - 1) << "the newest was evicted";
@@ -163,7 +163,7 @@ void run_restore_into_full(const CacheSetup& setup) {
         given.tokens = TestTensor();
         ASSERT_EQ(run(cache, cache.caches().restore, given), WINNOW_OK) << cache.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
-            const std::vector<int32_t> resident = cache.positions(0, layer, head);
+            const std::vector<int64_t> resident = cache.positions(0, layer, head);
             EXPECT_LE(static_cast<int64_t>(resident.size()), setup.layer_tokens()[static_cast<size_t>(layer)]);
             const int64_t last_chunk = 99 % setup.chunk() + 1;
             for (int64_t at = 100 - (setup.residual > 0 ? 16 : last_chunk); at < 100; ++at) {
@@ -207,9 +207,8 @@ void run_restore_cells(CacheSetup setup) {
         given.v = rows.v.packed_copy();
         ASSERT_EQ(run(target, target.caches().restore, given), WINNOW_OK) << target.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
-            std::vector<int32_t> want;
-            for (const int32_t cell : source.positions(0, layer, head))
-                want.push_back(static_cast<int32_t>(moved(cell)));
+            std::vector<int64_t> want;
+            for (const int64_t cell : source.positions(0, layer, head)) want.push_back(moved(cell));
             std::sort(want.begin(), want.end());
             ASSERT_EQ(target.positions(0, layer, head), want) << "layer " << layer << ", head " << head;
         }

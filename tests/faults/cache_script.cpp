@@ -77,20 +77,23 @@ int32_t CacheScript::create() {
 // What can be seen of the cache: of every head which tokens are resident and their importance, and its bytes.
 std::string CacheScript::portrait() const {
     std::ostringstream text;
-    std::vector<int32_t> positions(context_tokens);
+    std::vector<int64_t> positions(context_tokens);
     std::vector<float> importance(context_tokens);
+    winnow_cache_tokens look{};
+    look.struct_size = sizeof look;
+    look.capacity = context_tokens;
+    look.positions = positions.data();
+    look.importance = importance.data();
     for (int64_t sequence = 0; sequence < sequences; ++sequence)
         for (int64_t layer = 0; layer < layers; ++layer)
             for (int64_t head = 0; head < kv_heads; ++head) {
-                uint64_t count = 0;
-                text << caches().positions(cache_, sequence, layer, head, positions.data(), context_tokens, &count);
-                text << " " << count << " " << digest(positions.data(), count * 4);
-                text << caches().importance(cache_, sequence, layer, head, importance.data(), context_tokens, &count);
-                text << " " << digest(importance.data(), count * 4) << "\n";
+                text << caches().tokens(cache_, sequence, layer, head, &look) << " " << look.count;
+                text << " " << digest(positions.data(), look.count * 8);
+                text << " " << digest(importance.data(), look.count * 4) << "\n";
             }
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    caches().stats(cache_, &stats);
+    caches().stats(cache_, -1, &stats);
     // Memory that was taken may stay; scratch and the peak tell of it.
     text << stats.tokens << " " << stats.resident_slots << " " << stats.evictions << " " << stats.shortfall << " "
          << stats.eviction_passes << " " << stats.steps << " " << config();
@@ -178,23 +181,12 @@ void CacheScript::add_steps() {
 }
 
 void CacheScript::add_looks() {
-    add({.name = "cache_positions",
+    add({.name = "cache_tokens",
          .run =
              [this] {
-                 uint64_t count = 0;
-                 std::vector<int32_t> positions(context_tokens);
-                 return cache_ == nullptr
-                            ? not_run
-                            : caches().positions(cache_, 0, 0, 0, positions.data(), context_tokens, &count);
-             },
-         .observe = [this] { return portrait(); }});
-    add({.name = "cache_importance",
-         .run =
-             [this] {
-                 uint64_t count = 0;
-                 std::vector<float> values(context_tokens);
-                 return cache_ == nullptr ? not_run
-                                          : caches().importance(cache_, 0, 0, 0, values.data(), context_tokens, &count);
+                 winnow_cache_tokens look{};
+                 look.struct_size = sizeof look;
+                 return cache_ == nullptr ? not_run : caches().tokens(cache_, 0, 0, 0, &look);
              },
          .observe = [this] { return portrait(); }});
     add(changing("cache_set_importance", [this] {
@@ -208,15 +200,15 @@ void CacheScript::add_looks() {
              [this] {
                  winnow_cache_stats stats{};
                  stats.struct_size = sizeof stats;
-                 return cache_ == nullptr ? not_run : caches().stats(cache_, &stats);
+                 return cache_ == nullptr ? not_run : caches().stats(cache_, -1, &stats);
              },
          .observe = [this] { return portrait(); }});
-    add({.name = "cache_sequence_stats",
+    add({.name = "cache_stats of a sequence",
          .run =
              [this] {
                  winnow_cache_stats stats{};
                  stats.struct_size = sizeof stats;
-                 return cache_ == nullptr ? not_run : caches().sequence_stats(cache_, 0, &stats);
+                 return cache_ == nullptr ? not_run : caches().stats(cache_, 0, &stats);
              },
          .observe = [this] { return portrait(); }});
 }

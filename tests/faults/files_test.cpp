@@ -55,11 +55,14 @@ public:
         EXPECT_EQ(caches().step(cache_, &desc, nullptr), WINNOW_OK) << message();
     }
 
-    std::vector<int32_t> positions() {
-        std::vector<int32_t> all(context_tokens);
-        uint64_t count = 0;
-        EXPECT_EQ(caches().positions(cache_, 0, 0, 0, all.data(), all.size(), &count), WINNOW_OK) << message();
-        all.resize(count);
+    std::vector<int64_t> positions() {
+        std::vector<int64_t> all(context_tokens);
+        winnow_cache_tokens look{};
+        look.struct_size = sizeof look;
+        look.capacity = all.size();
+        look.positions = all.data();
+        EXPECT_EQ(caches().tokens(cache_, 0, 0, 0, &look), WINNOW_OK) << message();
+        all.resize(look.count);
         return all;
     }
 
@@ -159,7 +162,7 @@ TEST_F(file_faults, interrupted_and_short_calls_go_on) {
             arm_system(folder_.path(), each.function, each.in_save ? at : 0, each.error, 3);
             ASSERT_EQ(cache_.save(path_), WINNOW_OK) << what << ": " << cache_.message();
             const uint64_t in_save = system_failures();
-            const std::vector<int32_t> saved = cache_.positions();
+            const std::vector<int64_t> saved = cache_.positions();
             cache_.append(1);
             arm_system(folder_.path(), each.function, each.in_save ? 0 : at, each.error, 3);
             ASSERT_EQ(cache_.load(path_), WINNOW_OK) << what << ": " << cache_.message();
@@ -187,7 +190,7 @@ TEST_F(file_faults, a_load_that_fails_says_why_and_leaves_the_cache) {
         uint64_t failures = 0;
         for (const int error : {EIO, EACCES, ESTALE})
             for (uint64_t at = 1;; ++at) {
-                const std::vector<int32_t> before = cache_.positions();
+                const std::vector<int64_t> before = cache_.positions();
                 const std::string what = std::string(function) + " " + std::to_string(at) + ", " + text_of(error);
                 arm_system(folder_.path(), function, at, error);
                 const int32_t status = cache_.load(path_);
@@ -203,7 +206,7 @@ TEST_F(file_faults, a_load_that_fails_says_why_and_leaves_the_cache) {
             }
         EXPECT_GE(failures, 3u) << function << " is not reached";
     }
-    const std::vector<int32_t> before = cache_.positions();
+    const std::vector<int64_t> before = cache_.positions();
     arm_system(folder_.path(), "read", 3, no_count, 1000);
     expect_refused(cache_.load(path_), WINNOW_ERROR_INVALID_ARGUMENT, "cut short", "no byte");
     EXPECT_EQ(cache_.positions(), before);

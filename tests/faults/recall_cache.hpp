@@ -111,7 +111,7 @@ public:
     winnow_cache_stats stats() {
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
-        EXPECT_EQ(caches().stats(cache_, &stats), WINNOW_OK) << message();
+        EXPECT_EQ(caches().stats(cache_, -1, &stats), WINNOW_OK) << message();
         return stats;
     }
 

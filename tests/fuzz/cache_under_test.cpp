@@ -133,23 +133,21 @@ CacheUnderTest::~CacheUnderTest() { require(caches().destroy(cache_) == WINNOW_O
 Portrait CacheUnderTest::portrait() const {
     Portrait now;
     now.stats.struct_size = sizeof now.stats;
-    require(caches().stats(cache_, &now.stats) == WINNOW_OK, "stats can be had");
+    require(caches().stats(cache_, -1, &now.stats) == WINNOW_OK, "stats can be had");
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence)
         for (int64_t layer = 0; layer < setup_.layers; ++layer)
             for (int64_t head = 0; head < setup_.kv_heads; ++head) {
-                uint64_t count = 0;
-                require(caches().positions(cache_, sequence, layer, head, nullptr, 0, &count) == WINNOW_OK,
-                        "positions are counted");
-                std::vector<int32_t>& positions = now.positions.emplace_back(count);
-                require(caches().positions(cache_, sequence, layer, head, positions.data(), count, &count) == WINNOW_OK,
-                        "positions can be had");
-                require(count == positions.size(), "positions are as many as were said");
-                std::vector<float>& importance = now.importance.emplace_back(count);
-                if (now.stats.importance_bytes == 0) continue;
-                require(caches().importance(cache_, sequence, layer, head, importance.data(), count, &count) ==
-                            WINNOW_OK,
-                        "a cache with bytes of importance tells it");
-                require(count == positions.size(), "importance goes with positions");
+                winnow_cache_tokens look{};
+                look.struct_size = sizeof look;
+                require(caches().tokens(cache_, sequence, layer, head, &look) == WINNOW_OK, "tokens are counted");
+                std::vector<int64_t>& positions = now.positions.emplace_back(look.count);
+                std::vector<float>& importance = now.importance.emplace_back(look.count);
+                look.capacity = look.count;
+                look.positions = positions.data();
+                look.importance = now.stats.importance_bytes > 0 ? importance.data() : nullptr;
+                require(caches().tokens(cache_, sequence, layer, head, &look) == WINNOW_OK,
+                        "tokens can be had, and the importance of a cache with bytes of it");
+                require(look.count == positions.size(), "tokens are as many as were said");
             }
     std::array<char, 400> text{};
     size_t size = text.size();
@@ -166,7 +164,7 @@ int64_t CacheUnderTest::most_live() const {
 void CacheUnderTest::check() {
     const winnow_cache_stats& stats = last_.stats;
     uint64_t live = 0;
-    for (const std::vector<int32_t>& positions : last_.positions) {
+    for (const std::vector<int64_t>& positions : last_.positions) {
         live += positions.size();
         for (size_t at = 0; at < positions.size(); ++at) {
             const bool ascends = at == 0 || positions[at - 1] < positions[at];

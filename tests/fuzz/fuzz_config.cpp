@@ -93,7 +93,7 @@ std::string canonical(winnow_cache* cache) {
 winnow_cache_stats stats_of(winnow_cache* cache) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    require(caches().stats(cache, &stats) == WINNOW_OK, "stats can be had");
+    require(caches().stats(cache, -1, &stats) == WINNOW_OK, "stats can be had");
     return stats;
 }
 

@@ -176,7 +176,7 @@ void hadamard(Input& input, Descriptions& drawn) {
 winnow_cache_stats stats_of(winnow_cache* cache) {
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    require(caches().stats(cache, &stats) == WINNOW_OK, "stats can be had");
+    require(caches().stats(cache, -1, &stats) == WINNOW_OK, "stats can be had");
     return stats;
 }
 
@@ -307,7 +307,7 @@ void cache(Input& input) {
     }
     if (made != nullptr) {
         auto* const stats = drawn.output_struct<winnow_cache_stats>();
-        caches().stats(made, stats);
+        caches().stats(made, -1, stats);
     }
     require(caches().destroy(made) == WINNOW_OK, "a cache can be destroyed");
 }

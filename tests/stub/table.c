@@ -21,9 +21,9 @@ static void forget_bytes(winnow_cache_stats* stats) {
     stats->bytes -= part;
 }
 
-static int32_t stats_under_report(winnow_cache* cache, winnow_cache_stats* stats) {
-    const int32_t status = caches.stats(cache, stats);
-    if (status == WINNOW_OK) forget_bytes(stats);
+static int32_t stats_under_report(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+    const int32_t status = caches.stats(cache, sequence, stats);
+    if (status == WINNOW_OK && sequence < 0) forget_bytes(stats);
     return status;
 }
 
@@ -55,39 +55,35 @@ static int32_t describe_cuts_the_string(winnow_context* context, const winnow_ca
     return status;
 }
 
-static int32_t evictions_are_not_counted(winnow_cache* cache, winnow_cache_stats* stats) {
-    const int32_t status = caches.stats(cache, stats);
-    if (status == WINNOW_OK) stats->evictions = 0;
+static int32_t evictions_are_not_counted(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+    const int32_t status = caches.stats(cache, sequence, stats);
+    if (status == WINNOW_OK && sequence < 0) stats->evictions = 0;
     return status;
 }
 
-static int32_t shortfall_is_invented(winnow_cache* cache, winnow_cache_stats* stats) {
-    const int32_t status = caches.stats(cache, stats);
-    if (status == WINNOW_OK) stats->shortfall += stats->eviction_passes;
+static int32_t shortfall_is_invented(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+    const int32_t status = caches.stats(cache, sequence, stats);
+    if (status == WINNOW_OK && sequence < 0) stats->shortfall += stats->eviction_passes;
     return status;
 }
 
 static int32_t stats_of_the_first_sequence(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
-    (void)sequence;
-    return caches.sequence_stats(cache, 0, stats);
+    return caches.stats(cache, sequence < 0 ? sequence : 0, stats);
 }
 
 static int32_t positions_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                           int32_t* positions, uint64_t capacity, uint64_t* count) {
-    (void)head;
-    return caches.positions(cache, sequence, layer, 0, positions, capacity, count);
+                                           winnow_cache_tokens* look) {
+    return caches.tokens(cache, sequence, layer, look->positions != NULL ? 0 : head, look);
 }
 
 static int32_t segments_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                          int32_t* segments, uint64_t capacity, uint64_t* count) {
-    (void)head;
-    return caches.segments(cache, sequence, layer, 0, segments, capacity, count);
+                                          winnow_cache_tokens* look) {
+    return caches.tokens(cache, sequence, layer, look->segments != NULL ? 0 : head, look);
 }
 
 static int32_t importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                            float* importance, uint64_t capacity, uint64_t* count) {
-    (void)head;
-    return caches.importance(cache, sequence, layer, 0, importance, capacity, count);
+                                            winnow_cache_tokens* look) {
+    return caches.tokens(cache, sequence, layer, look->importance != NULL ? 0 : head, look);
 }
 
 static int32_t set_importance_ignored(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
@@ -307,14 +303,14 @@ static int choose(const char* defect) {
     DEFECT(stats, stats_under_report)
     DEFECT(stats, evictions_are_not_counted)
     DEFECT(stats, shortfall_is_invented)
-    DEFECT(sequence_stats, stats_of_the_first_sequence)
+    DEFECT(stats, stats_of_the_first_sequence)
     DEFECT(estimate, estimate_under_reports)
     DEFECT(describe, describe_says_nothing_is_evicted)
     DEFECT(describe, describe_counts_the_cadence_once_more)
     DEFECT(describe, describe_cuts_the_string)
-    DEFECT(positions, positions_of_the_first_head)
-    DEFECT(segments, segments_of_the_first_head)
-    DEFECT(importance, importance_of_the_first_head)
+    DEFECT(tokens, positions_of_the_first_head)
+    DEFECT(tokens, segments_of_the_first_head)
+    DEFECT(tokens, importance_of_the_first_head)
     DEFECT(set_importance, set_importance_ignored)
     DEFECT(set_importance, set_importance_of_the_first_head)
     DEFECT(set_experts, experts_counted_twice)

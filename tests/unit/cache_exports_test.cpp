@@ -81,8 +81,8 @@ std::string contents(Cache& cache, const Case& its) {
         bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof values[0]);
     };
     for (int64_t head = 0; head < its.heads; ++head) {
-        add(cache.positions(0, 0, head));
-        if (meaning_of(request_of(its)).keeps_importance) add(cache.importance(0, 0, head));
+        add(positions_of(cache, 0, 0, head));
+        if (meaning_of(request_of(its)).keeps_importance) add(importance_of(cache, 0, 0, head));
     }
     std::vector<int32_t> ids = ids_to(its.tokens);
     HostRows k(its.heads, its.tokens, its.head_size), v(its.heads, its.tokens, its.v_head_size);

@@ -162,6 +162,24 @@ void FakeDevice::attend(const SlotAttend& args) {
     Device::attend(args);
 }
 
+std::vector<int32_t> positions_of(Cache& cache, int64_t sequence, int64_t layer, int64_t head) {
+    std::vector<int32_t> all;
+    for (const HeldToken& each : cache.tokens(sequence, layer, head, false)) all.push_back(each.id);
+    return all;
+}
+
+std::vector<int32_t> segments_of(Cache& cache, int64_t sequence, int64_t layer, int64_t head) {
+    std::vector<int32_t> all;
+    for (const HeldToken& each : cache.tokens(sequence, layer, head, false)) all.push_back(each.segment);
+    return all;
+}
+
+std::vector<float> importance_of(Cache& cache, int64_t sequence, int64_t layer, int64_t head) {
+    std::vector<float> all;
+    for (const HeldToken& each : cache.tokens(sequence, layer, head, true)) all.push_back(each.importance);
+    return all;
+}
+
 HostRows::HostRows(int64_t of_heads, int64_t of_tokens, int64_t of_size)
     : heads(of_heads), tokens(of_tokens), size(of_size), values(static_cast<size_t>(of_heads * of_tokens * of_size)) {}
 

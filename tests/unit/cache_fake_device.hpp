@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "cache/cache.hpp"
 #include "device/slots.hpp"
 #include "reference/device.hpp"
 
@@ -47,6 +48,11 @@ public:
     void launch(const SlotZero& args) override;
     void attend(const SlotAttend& args) override;
 };
+
+// What a head holds, in the order of its tokens.
+std::vector<int32_t> positions_of(Cache& cache, int64_t sequence, int64_t layer, int64_t head);
+std::vector<int32_t> segments_of(Cache& cache, int64_t sequence, int64_t layer, int64_t head);
+std::vector<float> importance_of(Cache& cache, int64_t sequence, int64_t layer, int64_t head);
 
 // Rows of a step in host memory: [1, heads, tokens, size] of F32.
 struct HostRows {

@@ -243,7 +243,7 @@ TEST(cache_memory, nothing_changes_when_memory_runs_out) {
             EXPECT_THROW(other.reserve(0, 400), Error) << config;
             device.allocations_until_failure = -1;
             EXPECT_EQ(stats_of(other).peak_bytes + stats_of(other).bytes + stats_of(other).steps, 0u) << config;
-            EXPECT_TRUE(other.positions(0, 0, 0).empty());
+            EXPECT_TRUE(positions_of(other, 0, 0, 0).empty());
         }
 }
 
@@ -279,10 +279,10 @@ TEST(cache_memory, nothing_is_recorded_that_was_not_stored) {
                     continue;
                 }
                 EXPECT_EQ(stats_of(failed).tokens, stats_of(other).tokens);
-                for (const int64_t position : failed.positions(0, 1, 0)) EXPECT_LT(position, before) << config;
+                for (const int64_t position : positions_of(failed, 0, 1, 0)) EXPECT_LT(position, before) << config;
                 for (Cache* cache : {&failed, &other}) append(*cache, 1, tokens, 0, true);
-                EXPECT_EQ(failed.positions(0, 1, 1), other.positions(0, 1, 1)) << config;
-                EXPECT_EQ(failed.positions(0, 1, 1).back(), before + tokens - 1) << config;
+                EXPECT_EQ(positions_of(failed, 0, 1, 1), positions_of(other, 0, 1, 1)) << config;
+                EXPECT_EQ(positions_of(failed, 0, 1, 1).back(), before + tokens - 1) << config;
             }
 }
 
@@ -317,7 +317,7 @@ TEST(cache_memory, goes_back_when_tokens_go) {
     EXPECT_EQ(stats_of(cache).bytes, 0u);
     EXPECT_EQ(device.in_use, 0u);
     append_all(cache, 1);
-    EXPECT_EQ(cache.positions(0, 0, 0), std::vector<int32_t>{0}); // as new
+    EXPECT_EQ(positions_of(cache, 0, 0, 0), std::vector<int32_t>{0}); // as new
     // What was reserved stays.
     cache.reserve(0, 600);
     append_all(cache, 700);
@@ -460,7 +460,7 @@ TEST(cache_memory, a_reservation_holds_under_another_configuration) {
                     append(cache, 2, 5);
                 }
                 device.allocations_until_failure = -1;
-                EXPECT_EQ(cache.positions(0, 1, 0).back(), reserved - 1) << what;
+                EXPECT_EQ(positions_of(cache, 0, 1, 0).back(), reserved - 1) << what;
             }
 }
 

@@ -312,7 +312,7 @@ private:
             ModelLayer& model = at(sequence).layers[static_cast<size_t>(layer)];
             if (model.next == 0) {
                 for (int64_t head = 0; head < shape.kv_heads; ++head)
-                    ASSERT_TRUE(cache_.positions(sequence, layer, head).empty());
+                    ASSERT_TRUE(positions_of(cache_, sequence, layer, head).empty());
                 continue;
             }
             HostRows q(q_heads, 1, 2), out = q;
@@ -337,7 +337,7 @@ private:
             ASSERT_TRUE(found != resident.end()) << "token " << token_id << " is back";
             ASSERT_EQ(found->second, identity) << "token " << token_id << " has another's values";
         }
-        ASSERT_EQ(cache_.positions(sequence, layer, head), token_ids);
+        ASSERT_EQ(positions_of(cache_, sequence, layer, head), token_ids);
         const Description& description = descriptions_[static_cast<size_t>(layer)];
         for (const auto& [token_id, identity] : resident) {
             bool stays = !may_evict_ || at(sequence).anchors.contains(token_id);

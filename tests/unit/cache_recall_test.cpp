@@ -62,7 +62,7 @@ winnow_cache_stats stats_of(Cache& cache) {
 void expect_same(Cache& one, Cache& other) {
     for (int64_t layer = 0; layer < shape.layers; ++layer)
         for (int64_t head = 0; head < shape.kv_heads; ++head)
-            EXPECT_EQ(one.positions(0, layer, head), other.positions(0, layer, head));
+            EXPECT_EQ(positions_of(one, 0, layer, head), positions_of(other, 0, layer, head));
     for (const int64_t tokens : {1, 1, 20, 1, 3})
         EXPECT_EQ(append(one, tokens, 70 + tokens), append(other, tokens, 70 + tokens)) << tokens;
 }
@@ -122,7 +122,7 @@ TEST(cache_recall, an_edit_that_fails_leaves_the_rows_of_a_file_where_they_were)
         device.fails_edits = false;
         edit(file);
         edit(memory);
-        EXPECT_EQ(file.positions(0, 0, 0), memory.positions(0, 0, 0));
+        EXPECT_EQ(positions_of(file, 0, 0, 0), positions_of(memory, 0, 0, 0));
     }
     file.save(folder.file("cache"));
     EXPECT_NO_THROW(file.load(folder.file("cache")));
@@ -153,8 +153,8 @@ TEST(cache_recall, heads_that_disagree_lose_nothing_that_comes) {
         Given given(100);
         for (int64_t token = 20; token < 60; ++token) given.k.at(1, token, 0) = NAN; // the second head has them not
         for (int64_t layer = 0; layer < shape.layers; ++layer) each->restore(given.rows(layer));
-        EXPECT_EQ(each->positions(0, 0, 0).size(), 100u);
-        EXPECT_EQ(each->positions(0, 0, 1).size(), 60u);
+        EXPECT_EQ(positions_of(*each, 0, 0, 0).size(), 100u);
+        EXPECT_EQ(positions_of(*each, 0, 0, 1).size(), 60u);
     }
     for (const int64_t tokens : {40, 1, 30, 1, 1}) {
         const std::vector<float> of_file = append(file, tokens, tokens), of_memory = append(memory, tokens, tokens);
@@ -277,7 +277,7 @@ TEST(cache_recall, the_peak_counts_rows_on_their_way_into_a_file) {
         rows.tokens = {};
         imported.import_rows(rows);
     }
-    EXPECT_EQ(imported.positions(0, 0, 0), cache.positions(0, 0, 0));
+    EXPECT_EQ(positions_of(imported, 0, 0, 0), positions_of(cache, 0, 0, 0));
     EXPECT_LE(of_imported.most_in_use, stats_of(imported).peak_bytes);
 }
 
@@ -457,7 +457,7 @@ TEST(cache_recall, a_read_that_fails_in_a_thread_leaves_the_sequence_as_it_was) 
     threads.fails = true;
     EXPECT_THROW(append(file, 290, 2), Error); // its last query picks
     EXPECT_EQ(threads.runs, 1);
-    EXPECT_EQ(file.positions(0, 0, 0).size(), 100u);
+    EXPECT_EQ(positions_of(file, 0, 0, 0).size(), 100u);
     threads.fails = false;
     for (const int64_t tokens : {290, 1, 1}) EXPECT_EQ(append(file, tokens, 3), append(memory, tokens, 3)) << tokens;
 }

@@ -45,7 +45,7 @@ struct Fixture {
 
 // The token ids of a head that lie in a segment.
 std::vector<int32_t> in_segment(Cache& cache, int64_t head, int32_t segment) {
-    const std::vector<int32_t> all = cache.positions(0, 0, head), segments = cache.segments(0, 0, head);
+    const std::vector<int32_t> all = positions_of(cache, 0, 0, head), segments = segments_of(cache, 0, 0, head);
     std::vector<int32_t> found;
     for (size_t i = 0; i < all.size(); ++i)
         if (segments.at(i) == segment) found.push_back(all[i]);
@@ -61,7 +61,7 @@ std::vector<int32_t> range(int32_t begin, int32_t end) {
 TEST(cache_schedule, a_prompt_is_taken_in_chunks) {
     Fixture f("h2o:k=f32,v=f32,budget=200"); // residual window 48, cadence 25
     f.step(0, 60);
-    EXPECT_EQ(f.cache.positions(0, 0, 1), range(0, 60)) << "the budget has room for all";
+    EXPECT_EQ(positions_of(f.cache, 0, 0, 1), range(0, 60)) << "the budget has room for all";
     EXPECT_EQ(f.passes(), 1u) << "before the third chunk, which does not fit into the residual window";
     // Of the 46 rows that are in the window then 23 stay; 10 come.
     EXPECT_EQ(in_segment(f.cache, 1, 1), range(4, 27));
@@ -152,7 +152,7 @@ TEST(cache_schedule, without_a_residual_tokens_go_into_listed_slots) {
     f.cache.truncate(0, 20); // beyond the last eviction pass
     f.step(0, 1);
     EXPECT_EQ(f.passes(), 5u);
-    EXPECT_EQ(f.cache.positions(0, 0, 0), range(0, 21));
+    EXPECT_EQ(positions_of(f.cache, 0, 0, 0), range(0, 21));
 }
 
 TEST(cache_schedule, a_length_without_tokens_stays) {
@@ -161,15 +161,15 @@ TEST(cache_schedule, a_length_without_tokens_stays) {
         f.step(0, 10);
         f.cache.remove(0, 0, 6);
         f.cache.truncate(0, 6);
-        EXPECT_TRUE(f.cache.positions(0, 0, 0).empty());
+        EXPECT_TRUE(positions_of(f.cache, 0, 0, 0).empty());
         f.step(0, 2);
-        EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{6, 7})) << config;
+        EXPECT_EQ(positions_of(f.cache, 0, 0, 0), (std::vector<int32_t>{6, 7})) << config;
         f.cache.truncate(0, 0);
         winnow_cache_stats stats{};
         f.cache.stats(stats);
         EXPECT_EQ(stats.bytes, 0u);
         f.step(0, 1);
-        EXPECT_EQ(f.cache.positions(0, 0, 0), std::vector<int32_t>{0}) << config;
+        EXPECT_EQ(positions_of(f.cache, 0, 0, 0), std::vector<int32_t>{0}) << config;
     }
 }
 
@@ -190,7 +190,7 @@ TEST(cache_schedule, the_last_tokens_attend_on_their_own) {
     args.k = k.tensor();
     args.v = v.tensor();
     f.cache.step({&args, 1});
-    EXPECT_EQ(f.cache.importance(0, 0, 0), std::vector<float>(60, 0)) << "nothing attended";
+    EXPECT_EQ(importance_of(f.cache, 0, 0, 0), std::vector<float>(60, 0)) << "nothing attended";
     args = {};
     args.scale = 1;
     args.q = q.tensor();
@@ -206,7 +206,7 @@ TEST(cache_schedule, the_last_tokens_attend_on_their_own) {
 TEST(cache_schedule, drafts_do_not_count) {
     Fixture f("h2o:k=f32,v=f32,budget=200,statistic=probability,accumulation=sum,alpha=1");
     const auto counted = [&] {
-        const std::vector<float> all = f.cache.importance(0, 0, 1);
+        const std::vector<float> all = importance_of(f.cache, 0, 0, 1);
         return std::accumulate(all.begin(), all.end(), 0.0);
     };
     f.step(0, 60, true, true, 15); // more than come in the last chunk
@@ -273,7 +273,7 @@ TEST(cache_schedule, scores_are_told_by_position) {
     args.out = out.tensor();
     args.scores_out = scores.tensor();
     f.cache.step({&args, 1});
-    const std::vector<int32_t> resident = f.cache.positions(0, 0, 1);
+    const std::vector<int32_t> resident = positions_of(f.cache, 0, 0, 1);
     for (int64_t i = 0; i < 7; ++i)
         for (int32_t position = 0; position < 110; ++position) {
             const bool is_held = std::find(resident.begin(), resident.end(), position) != resident.end();
@@ -294,7 +294,7 @@ TEST(cache_schedule, anchors_are_marked_when_they_come_and_where_they_are) {
     f.step(0, 30);
     f.cache.anchor(0, std::vector<int64_t>{10, 200, 201});
     for (int i = 0; i < 18; ++i) f.step(0, 20);
-    const std::vector<int32_t> resident = f.cache.positions(0, 0, 0);
+    const std::vector<int32_t> resident = positions_of(f.cache, 0, 0, 0);
     for (const int32_t anchor : {10, 200, 201})
         EXPECT_NE(std::find(resident.begin(), resident.end(), anchor), resident.end());
     // 4 sinks, 11 newest, 5 to come: 40 anchors are all that fits.
@@ -324,17 +324,17 @@ TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_sinks) {
         f.step(0, 32);
         f.cache.anchor(0, token_ids(8, 8 + anchors));
         f.cache.remove(0, 0, 4);
-        const std::vector<int32_t> before = f.cache.positions(0, 0, 0);
+        const std::vector<int32_t> before = positions_of(f.cache, 0, 0, 0);
         if (anchors == 28) { // the first of the packed segment would be sinks, and the sinks' slots empty
             EXPECT_THROW(f.cache.shift(0, 4, -1, -4), Error);
-            EXPECT_EQ(f.cache.positions(0, 0, 0), before);
+            EXPECT_EQ(positions_of(f.cache, 0, 0, 0), before);
             continue;
         }
         f.cache.shift(0, 4, -1, -4);
         EXPECT_THROW(f.cache.anchor(0, token_ids(100, 101)), Error);
         EXPECT_THROW(f.cache.set_config("window:k=f32,v=f32,budget=39,residual=0,cadence=8"), Error);
         for (int i = 0; i < 60; ++i) f.step(0, 1);
-        const std::vector<int32_t> resident = f.cache.positions(0, 0, 0);
+        const std::vector<int32_t> resident = positions_of(f.cache, 0, 0, 0);
         for (const int32_t each : {0, 3, 4, 27, 87})
             EXPECT_EQ(std::count(resident.begin(), resident.end(), each), 1) << each;
     }
@@ -344,9 +344,9 @@ TEST(cache_schedule, shifts_leave_room_for_tokens_that_become_the_newest) {
     Fixture f("h2o:k=f32,v=f32,budget=60,residual=20,cadence=12"); // 14 newest are protected
     f.step(0, 40);
     f.cache.anchor(0, token_ids(4, 34)); // all that fits
-    while (f.device.eviction_passes.empty() || f.cache.positions(0, 0, 0).size() < 49) f.step(0, 1);
+    while (f.device.eviction_passes.empty() || positions_of(f.cache, 0, 0, 0).size() < 49) f.step(0, 1);
     for (int i = 0; i < 11; ++i) f.step(0, 1);
-    const std::vector<int32_t> resident = f.cache.positions(0, 0, 0);
+    const std::vector<int32_t> resident = positions_of(f.cache, 0, 0, 0);
     ASSERT_EQ(resident.size(), 60u);
     const int64_t next = resident.back() + 1;
     f.cache.remove(0, next - 8, next); // what an eviction pass would leave in the residual window
@@ -370,16 +370,16 @@ TEST(cache_schedule, cells_are_told_apart_from_positions) {
         f.cache.step({&args, 1});
     };
     append({70, 71, 72, 73, 74, 10, 11});
-    EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{10, 11, 70, 71, 72, 73, 74}));
+    EXPECT_EQ(positions_of(f.cache, 0, 0, 0), (std::vector<int32_t>{10, 11, 70, 71, 72, 73, 74}));
     append({71, 12, 74}); // two of which had tokens
-    EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{10, 11, 12, 70, 71, 72, 73, 74}));
+    EXPECT_EQ(positions_of(f.cache, 0, 0, 0), (std::vector<int32_t>{10, 11, 12, 70, 71, 72, 73, 74}));
     EXPECT_THROW(append({3, 3}), Error);
     EXPECT_THROW(append({80}), Error);
     EXPECT_THROW(append({-1}), Error);
     EXPECT_THROW(f.cache.truncate(0, 2), Error);
     EXPECT_THROW(f.cache.shift(0, 2, 3, 1), Error);
     f.cache.remove(0, 70, 75);
-    EXPECT_EQ(f.cache.positions(0, 0, 0), (std::vector<int32_t>{10, 11, 12}));
+    EXPECT_EQ(positions_of(f.cache, 0, 0, 0), (std::vector<int32_t>{10, 11, 12}));
     winnow_cache_stats stats{};
     f.cache.stats(stats);
     EXPECT_EQ(stats.tokens, 3u);

@@ -89,8 +89,8 @@ TEST_F(cache_snapshot, goes_on_as_if_nothing_had_been) {
         for (size_t at = 0; at < 3; ++at) EXPECT_EQ(outputs[at], outputs[at + 3]) << "append " << at;
         for (int64_t sequence = 0; sequence < 2; ++sequence)
             for (int64_t layer = 0; layer < 2; ++layer) {
-                EXPECT_EQ(cache_->positions(sequence, layer, 0), other.positions(sequence, layer, 0));
-                EXPECT_EQ(cache_->importance(sequence, layer, 0), other.importance(sequence, layer, 0));
+                EXPECT_EQ(positions_of(*cache_, sequence, layer, 0), positions_of(other, sequence, layer, 0));
+                EXPECT_EQ(importance_of(*cache_, sequence, layer, 0), importance_of(other, sequence, layer, 0));
             }
     }
     winnow_cache_stats a{}, b{};
@@ -131,7 +131,7 @@ TEST_F(cache_snapshot, any_damaged_byte_is_noticed_and_nothing_is_replaced) {
     EXPECT_EQ(device_.in_use, in_use);
     write(whole);
     cache_->load(path());
-    EXPECT_EQ(cache_->positions(0, 0, 0).back(), 29);
+    EXPECT_EQ(positions_of(*cache_, 0, 0, 0).back(), 29);
 }
 
 // Bytes that no cache wrote, under a checksum that is right: refused, or harmless.
@@ -153,7 +153,7 @@ TEST_F(cache_snapshot, a_right_checksum_is_not_enough) {
         ++taken;
         for (int round = 0; round < 2; ++round) {
             for (int64_t layer = 0; layer < shape.layers; ++layer) {
-                const std::vector<int32_t> resident = other.positions(0, layer, 0);
+                const std::vector<int32_t> resident = positions_of(other, 0, layer, 0);
                 ASSERT_LE(resident.size(), 40u) << "byte " << i;
                 ASSERT_EQ(std::adjacent_find(resident.begin(), resident.end(), std::greater_equal<>()), resident.end())
                     << i;
@@ -198,7 +198,7 @@ TEST_F(cache_snapshot, a_forged_list_of_free_slots_takes_no_token_its_slot) {
             Cache other(device_, request);
             if (refused(other, path())) continue;
             ++taken;
-            const std::vector<int32_t> before[] = {other.positions(0, 0, 0), other.positions(0, 0, 1)};
+            const std::vector<int32_t> before[] = {positions_of(other, 0, 0, 0), positions_of(other, 0, 0, 1)};
             const int64_t tokens = before[0].empty() ? 0 : before[0].back();
             if (before[1].empty() || before[1].back() != tokens) continue;
             winnow_cache_stats loaded{}, now{};
@@ -208,7 +208,7 @@ TEST_F(cache_snapshot, a_forged_list_of_free_slots_takes_no_token_its_slot) {
             other.stats(now);
             if (now.eviction_passes != loaded.eviction_passes) continue;
             for (const int64_t head : {0, 1})
-                EXPECT_EQ(other.positions(0, 0, head), before[head]) << at << ' ' << value;
+                EXPECT_EQ(positions_of(other, 0, 0, head), before[head]) << at << ' ' << value;
         }
     EXPECT_GT(taken, 100);
 }
@@ -242,10 +242,10 @@ TEST_F(cache_snapshot, without_memory_or_a_place_nothing_happens) {
     for (int64_t count = 0;; ++count) {
         device_.allocations_until_failure = count;
         if (refusal(*cache_, path(), WINNOW_ERROR_OUT_OF_MEMORY).empty()) break;
-        EXPECT_EQ(cache_->positions(0, 1, 0).back(), 34);
+        EXPECT_EQ(positions_of(*cache_, 0, 1, 0).back(), 34);
     }
     device_.allocations_until_failure = -1;
-    EXPECT_EQ(cache_->positions(0, 1, 0).back(), 29);
+    EXPECT_EQ(positions_of(*cache_, 0, 1, 0).back(), 29);
     std::filesystem::create_directory(folder_.file("taken"));
     EXPECT_THROW(cache_->save(folder_.file("taken")), Error);
     const auto files = std::filesystem::directory_iterator(folder_.path());

@@ -216,25 +216,6 @@ private:
     uint64_t bytes_ = 0, peak_ = 0;
 };
 
-struct Token {
-    int32_t id = 0;
-    float importance = 0;
-    Part part = Part::dense;
-};
-
-// What a head holds, in the order of token ids.
-std::vector<Token> tokens(CacheState& cache, int64_t sequence_number, int64_t layer_number, int64_t head) {
-    const Layer& layer = cache.sequence(sequence_number).layers[static_cast<size_t>(layer_number)];
-    std::vector<Token> found;
-    for (const Part part : cache.geometry->parts()) {
-        const Layer::HeadSlots its = layer.read_head(*cache.geometry, layer.rows(part), head);
-        for (size_t slot = 0; slot < its.entries.size(); ++slot)
-            if (its.entries[slot] >= 0) found.push_back({its.entries[slot] & ~anchor_flag, its.importance[slot], part});
-    }
-    std::sort(found.begin(), found.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
-    return found;
-}
-
 } // namespace
 
 void stats(const CacheState& cache, winnow_cache_stats& out) {
@@ -264,23 +245,20 @@ void sequence_stats(CacheState& cache, int64_t sequence, winnow_cache_stats& out
     out = sum;
 }
 
-std::vector<int32_t> positions(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
-    std::vector<int32_t> token_ids;
-    for (const Token& token : tokens(cache, sequence, layer, head)) token_ids.push_back(token.id);
-    return token_ids;
-}
-
-std::vector<int32_t> segments(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
-    std::vector<int32_t> numbers;
-    for (const Token& token : tokens(cache, sequence, layer, head)) numbers.push_back(static_cast<int32_t>(token.part));
-    return numbers;
-}
-
-std::vector<float> importance(CacheState& cache, int64_t sequence, int64_t layer, int64_t head) {
-    if (!cache.geometry->keeps_importance()) refuse(to_string(cache.geometry->config()) + " keeps no importance");
-    std::vector<float> values;
-    for (const Token& token : tokens(cache, sequence, layer, head)) values.push_back(token.importance);
-    return values;
+std::vector<HeldToken> tokens(CacheState& cache, int64_t sequence_number, int64_t layer_number, int64_t head,
+                              bool wants_importance) {
+    if (wants_importance && !cache.geometry->keeps_importance())
+        refuse(to_string(cache.geometry->config()) + " keeps no importance");
+    const Layer& layer = cache.sequence(sequence_number).layers[static_cast<size_t>(layer_number)];
+    std::vector<HeldToken> found;
+    for (const Part part : cache.geometry->parts()) {
+        const Layer::HeadSlots its = layer.read_head(*cache.geometry, layer.rows(part), head);
+        for (size_t slot = 0; slot < its.entries.size(); ++slot)
+            if (its.entries[slot] >= 0)
+                found.push_back({its.entries[slot] & ~anchor_flag, its.importance[slot], static_cast<int32_t>(part)});
+    }
+    std::sort(found.begin(), found.end(), [](const HeldToken& a, const HeldToken& b) { return a.id < b.id; });
+    return found;
 }
 
 winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {

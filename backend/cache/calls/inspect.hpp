@@ -9,8 +9,6 @@ namespace winnow::cache {
 
 void stats(const CacheState& cache, winnow_cache_stats& out);
 void sequence_stats(CacheState& cache, int64_t sequence, winnow_cache_stats& out);
-std::vector<int32_t> positions(CacheState& cache, int64_t sequence, int64_t layer, int64_t head);
-std::vector<int32_t> segments(CacheState& cache, int64_t sequence, int64_t layer, int64_t head);
-std::vector<float> importance(CacheState& cache, int64_t sequence, int64_t layer, int64_t head);
+std::vector<HeldToken> tokens(CacheState& cache, int64_t sequence, int64_t layer, int64_t head, bool wants_importance);
 
 } // namespace winnow::cache

@@ -166,10 +166,13 @@ void forgetting(unsigned seed, int number, std::vector<float>& results) {
     winnow_cache* const cache = new_cache(context);
     context.ok(caches->load(cache, path.c_str()));
     for (unsigned at = 0; at < 6; ++at) step(context, cache, 1, seed + 11 * at, results);
-    std::array<int32_t, 64> positions{};
-    uint64_t count = 0;
-    context.ok(caches->positions(cache, 0, 0, 1, positions.data(), positions.size(), &count));
-    results.insert(results.end(), positions.begin(), positions.begin() + static_cast<std::ptrdiff_t>(count));
+    std::array<int64_t, 64> positions{};
+    winnow_cache_tokens look{};
+    look.struct_size = sizeof look;
+    look.capacity = positions.size();
+    look.positions = positions.data();
+    context.ok(caches->tokens(cache, 0, 0, 1, &look));
+    for (uint64_t at = 0; at < look.count; ++at) results.push_back(static_cast<float>(positions.at(at)));
     context.ok(caches->destroy(cache));
 }
 
