@@ -203,7 +203,7 @@ typedef struct winnow_cache_tokens {
 typedef struct winnow_cache_info {
     uint32_t struct_size;
     uint32_t properties; /* WINNOW_CACHE_* */
-    char *config;        /* the canonical string, as cache_get_config gives it */
+    char *config;        /* the canonical string: one for all spellings of a meaning */
     uint64_t config_size;
     /* Canonical: the same formats, centring and sinks under "none", which evicts nothing; of a policy by age the
      * formats of its first packed segment. */
@@ -290,10 +290,8 @@ typedef struct winnow_cache_api {
 
     /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
      * have to stay, and networks and codebooks are those of cache_create. A smaller budget holds when the call returns.
-     * get_config writes the canonical string, zero terminated; *size says how many bytes config has, and becomes how
-     * many the string needs, the zero included; where that is more, or config is NULL, no string is written. */
+     */
     int32_t (*set_config)(winnow_cache *cache, const char *config);
-    int32_t (*get_config)(winnow_cache *cache, char *config, size_t *size);
     /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks
      * the system. */
     int32_t (*set_pressure)(winnow_cache *cache, double pressure);

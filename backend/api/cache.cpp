@@ -284,15 +284,6 @@ int32_t cache_set_config(winnow_cache* cache, const char* config) {
     });
 }
 
-int32_t cache_get_config(winnow_cache* cache, char* config, size_t* size) {
-    return on_cache(cache, "cache_get_config", [&](cache::Cache& inside) {
-        size_t& in_and_out = checked(size, "size");
-        uint64_t room = in_and_out;
-        write_text(inside.config(), config, room);
-        in_and_out = room;
-    });
-}
-
 int32_t cache_set_pressure(winnow_cache* cache, double pressure) {
     return on_cache(cache, "cache_set_pressure", [&](cache::Cache& inside) {
         if (std::isnan(pressure) || pressure > 1) {
@@ -356,7 +347,6 @@ const winnow_cache_api cache_table = {
     .stats = cache_stats,
     .tokens = cache_tokens,
     .set_config = cache_set_config,
-    .get_config = cache_get_config,
     .set_pressure = cache_set_pressure,
     .anchor = cache_anchor,
     .read = cache_read,

@@ -82,8 +82,6 @@ void Cache::set_config(const std::string& config) {
     changing(state_->device, [&] { cache::set_config(*state_, config); });
 }
 
-std::string Cache::config() const { return to_string(state_->geometry->config()); }
-
 void Cache::set_pressure(double pressure) {
     if (pressure < 0 && !memory_pressure())
         throw Error(WINNOW_ERROR_UNSUPPORTED, "neither /proc/pressure/memory nor /proc/meminfo tells the pressure");

@@ -50,7 +50,6 @@ public:
     std::vector<uint64_t> expert_counts(int64_t layer);
 
     void set_config(const std::string& config);
-    std::string config() const;
     void set_pressure(double pressure);
     void anchor(int64_t sequence, std::span<const int64_t> positions);
 

@@ -133,8 +133,6 @@ static void drive_cache(void) {
     winnow_cache_step_desc step;
     winnow_cache_tokens look;
     int64_t kept[LENGTH];
-    char config[256];
-    size_t size = sizeof config;
     int h, t, i;
 
     /* The string says who stays, how many, and how they are stored: docs/policies.md. */
@@ -168,13 +166,12 @@ static void drive_cache(void) {
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
     check(caches->stats(cache, -1, &stats), "cache_stats", NULL);
-    check(caches->get_config(cache, config, &size), "cache_get_config", NULL);
     memset(&look, 0, sizeof look);
     look.struct_size = sizeof look;
     look.capacity = LENGTH;
     look.positions = kept;
     check(caches->tokens(cache, 0, 0, 0, &look), "cache_tokens", NULL);
-    printf("cache %s: %llu tokens in %llu steps\n", config, (unsigned long long)stats.tokens,
+    printf("cache %s: %llu tokens in %llu steps\n", desc.config, (unsigned long long)stats.tokens,
            (unsigned long long)stats.steps);
     printf("bytes: %llu, estimated %llu, in F16 %llu\n", (unsigned long long)stats.bytes,
            (unsigned long long)estimate.bytes, (unsigned long long)stats.original_bytes);

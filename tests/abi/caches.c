@@ -255,8 +255,6 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     float importance = -77;
     int64_t anchor = 0;
     uint64_t count = 77, counted = 77;
-    char text[8] = "######";
-    size_t size = sizeof text;
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
     EXPECT_STATUS(caches->create(NULL, &work->desc.first, &made), invalid);
@@ -303,9 +301,6 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT(position == -77 && importance == -77 && count == 77 && counted == 77);
     EXPECT_STATUS(caches->set_config(NULL, "winnow"), invalid);
     EXPECT_STATUS(caches->set_config(cache, NULL), invalid);
-    EXPECT_STATUS(caches->get_config(NULL, text, &size), invalid);
-    EXPECT_STATUS(caches->get_config(cache, text, NULL), invalid);
-    EXPECT(size == sizeof text && strcmp(text, "######") == 0);
     EXPECT_STATUS(caches->set_pressure(NULL, 0), invalid);
     EXPECT_STATUS(caches->anchor(NULL, 0, &anchor, 1), invalid);
     EXPECT_STATUS(caches->anchor(cache, 0, NULL, 1), invalid);
@@ -325,26 +320,6 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
 
 /* ---- Outputs of a size that the caller names ----------------------------------------------------------------------
  */
-
-static void check_config_text(abi_run *run, const abi_backend *backend, winnow_cache *cache) {
-    const winnow_cache_api *caches = backend->caches;
-    size_t needed = 0, size, at;
-    char text[64];
-    EXPECT_STATUS(caches->get_config(cache, NULL, &needed), WINNOW_OK);
-    EXPECT(needed == sizeof "none");
-    size = sizeof text; /* NULL only asks, whatever size says */
-    EXPECT_STATUS(caches->get_config(cache, NULL, &size), WINNOW_OK);
-    EXPECT(size == needed);
-    for (at = 0; at < sizeof "none" + 2; ++at) {
-        const int fits = at >= needed;
-        memset(text, '#', sizeof text);
-        size = at;
-        EXPECT_STATUS(caches->get_config(cache, text, &size), WINNOW_OK);
-        EXPECT(size == needed);
-        EXPECT(fits ? strcmp(text, "none") == 0 : text[0] == '#');
-        EXPECT(text[needed] == '#');
-    }
-}
 
 /* Every room for the string, with a canary behind it; NULL, and what it needs. */
 static void check_described_text(abi_run *run, const abi_backend *backend, const cache_work *work) {
@@ -436,7 +411,6 @@ void check_caches(abi_run *run) {
         if (EXPECT_STATUS(backend.caches->create(backend.context, &work.desc.first, &work.cache), WINNOW_OK)) {
             check_structs(run, &backend, &work);
             check_null(run, &backend, &work);
-            check_config_text(run, &backend, work.cache);
             check_described_text(run, &backend, &work);
             check_tokens(run, &backend, &work);
             check_rows(run, &backend, &work);

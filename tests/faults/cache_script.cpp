@@ -30,7 +30,7 @@ CacheScript::CacheScript(const std::string& backend)
     add_create();
     add({.name = "cache_create",
          .run = [this] { return create(); },
-         .result = [this] { return config(); },
+         .result = [this] { return portrait(); },
          .recover = [this] { caches().destroy(std::exchange(cache_, nullptr)); }});
     add(changing("cache_reserve", [this] { return caches().reserve(cache_, 0, 36); }));
     add_steps();
@@ -64,7 +64,7 @@ int32_t CacheScript::create() {
     if (context() == nullptr) return not_run;
     winnow_cache_desc desc{};
     desc.struct_size = sizeof desc;
-    desc.config = first_config;
+    desc.config = config_ = first_config;
     desc.layers = layers;
     desc.q_num_heads = q_heads;
     desc.kv_num_heads = kv_heads;
@@ -96,27 +96,25 @@ std::string CacheScript::portrait() const {
     caches().stats(cache_, -1, &stats);
     // Memory that was taken may stay; scratch and the peak tell of it.
     text << stats.tokens << " " << stats.resident_slots << " " << stats.evictions << " " << stats.shortfall << " "
-         << stats.eviction_passes << " " << stats.steps << " " << config();
+         << stats.eviction_passes << " " << stats.steps << " " << stats.budget_bytes;
     return text.str();
 }
 
-std::string CacheScript::config() const {
-    std::string text(200, '\0');
-    size_t length = text.size();
-    if (caches().get_config(cache_, text.data(), &length) != WINNOW_OK) return {};
-    text.resize(length - 1);
-    return text;
+int32_t CacheScript::set_config(const char* config) {
+    const int32_t status = caches().set_config(cache_, config);
+    if (status == WINNOW_OK) config_ = config;
+    return status;
 }
 
 void CacheScript::save() {
-    saved_config_ = config();
+    saved_config_ = config_;
     caches().save(cache_, folder_.file("before").c_str());
 }
 
 // As the header says: the sequences are removed. Then they are as they were saved.
 void CacheScript::recover() {
     for (int64_t sequence = 0; sequence < sequences; ++sequence) caches().remove(cache_, sequence, 0, -1);
-    caches().set_config(cache_, saved_config_.c_str());
+    set_config(saved_config_);
     caches().load(cache_, folder_.file("before").c_str());
 }
 
@@ -225,9 +223,9 @@ void CacheScript::add_edits() {
     add_step({.layer = 0, .tokens = 9, .seed = 38, .others = 5});
     add_step({.layer = 1, .tokens = 9, .seed = 39, .others = 5});
     add(changing("cache_remove of a range", [this] { return caches().remove(cache_, 1, 10, 25); }));
-    add(changing("cache_set_config", [this] { return caches().set_config(cache_, smaller_config); }));
+    add(changing("cache_set_config", [this] { return set_config(smaller_config); }));
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 12, .seed = 41});
-    add(changing("cache_set_config to a larger budget", [this] { return caches().set_config(cache_, first_config); }));
+    add(changing("cache_set_config to a larger budget", [this] { return set_config(first_config); }));
 }
 
 void CacheScript::add_rows() {

@@ -119,11 +119,11 @@ private:
     std::string portrait() const;
     void save();
     void recover();
-    std::string config() const;
+    int32_t set_config(const char* config);
 
     TemporaryFolder folder_;
     winnow_cache* cache_ = nullptr;
-    std::string saved_config_;
+    const char *config_ = nullptr, *saved_config_ = nullptr; // of the cache, and as it was saved
     std::vector<float> out_, scores_;
     HostTensor numbers_, k_rows_, v_rows_, held_, exact_k_, exact_v_;
 };

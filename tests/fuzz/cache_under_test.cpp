@@ -88,7 +88,7 @@ bool operator==(const Portrait& a, const Portrait& b) {
     const auto same_bits = [](const std::vector<float>& x, const std::vector<float>& y) {
         return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), 4 * x.size()) == 0);
     };
-    return std::memcmp(&a.stats, &b.stats, sizeof a.stats) == 0 && a.positions == b.positions && a.config == b.config &&
+    return std::memcmp(&a.stats, &b.stats, sizeof a.stats) == 0 && a.positions == b.positions &&
            std::equal(a.importance.begin(), a.importance.end(), b.importance.begin(), b.importance.end(), same_bits);
 }
 
@@ -149,10 +149,6 @@ Portrait CacheUnderTest::portrait() const {
                         "tokens can be had, and the importance of a cache with bytes of it");
                 require(look.count == positions.size(), "tokens are as many as were said");
             }
-    std::array<char, 400> text{};
-    size_t size = text.size();
-    require(caches().get_config(cache_, text.data(), &size) == WINNOW_OK && size <= text.size(), "get_config");
-    now.config = text.data();
     return now;
 }
 
@@ -171,7 +167,7 @@ void CacheUnderTest::check() {
             require(ascends && positions[at] >= 0, "positions ascend");
         }
         if (static_cast<int64_t>(positions.size()) > most_live())
-            broken("a head of " + last_.config + " holds " + std::to_string(positions.size()) + " tokens of " +
+            broken("a head of " + setup_.config + " holds " + std::to_string(positions.size()) + " tokens of " +
                    std::to_string(most_live()));
     }
     // Under recall the hot slots count, which hold some of the tokens.

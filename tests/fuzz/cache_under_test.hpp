@@ -23,7 +23,6 @@ struct Portrait {
     winnow_cache_stats stats{};
     std::vector<std::vector<int64_t>> positions; // of each head of each layer of each sequence
     std::vector<std::vector<float>> importance;
-    std::string config;
     friend bool operator==(const Portrait& a, const Portrait& b);
 };
 

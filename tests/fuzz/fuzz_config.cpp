@@ -81,12 +81,14 @@ Request draw(Input& input) {
     return request;
 }
 
-std::string canonical(winnow_cache* cache) {
-    size_t size = 0;
-    require(caches().get_config(cache, nullptr, &size) == WINNOW_OK, "get_config says how long it is");
-    std::vector<char> text(size); // no byte more
-    require(caches().get_config(cache, text.data(), &size) == WINNOW_OK, "get_config writes it");
-    require(size == text.size() && std::strlen(text.data()) + 1 == size, "the size is that of the string");
+std::string canonical(winnow_context* context, const Request& request) {
+    winnow_cache_info info{};
+    info.struct_size = sizeof info;
+    require(caches().describe(context, &request.desc, &info) == WINNOW_OK, "what a cache has is described");
+    std::vector<char> text(info.config_size); // no byte more
+    info.config = text.data();
+    require(caches().describe(context, &request.desc, &info) == WINNOW_OK, "describe writes the canonical string");
+    require(std::strlen(text.data()) + 1 == text.size(), "the size is that of the string");
     return text.data();
 }
 
@@ -111,7 +113,7 @@ int32_t estimate(winnow_context* context, const Request& request, winnow_cache_s
 
 // All that create takes is described, and how it stores rows is a configuration of its own. Where describe refuses, it
 // writes nothing.
-winnow_cache_info check_described(winnow_context* context, const Request& request, int32_t created) {
+void check_described(winnow_context* context, const Request& request, int32_t created) {
     winnow_cache_info info{};
     info.struct_size = sizeof info;
     const winnow_cache_info before = info;
@@ -119,7 +121,7 @@ winnow_cache_info check_described(winnow_context* context, const Request& reques
     require(status == WINNOW_OK || !message_of(context).empty(), "a refusal has a reason");
     require(status == WINNOW_OK || std::memcmp(&info, &before, sizeof info) == 0, "a refused describe writes nothing");
     require(status == WINNOW_OK || created != WINNOW_OK, "describe takes what create takes");
-    if (status != WINNOW_OK) return info;
+    if (status != WINNOW_OK) return;
     std::vector<char> storage(info.storage_config_size); // no byte more
     info.storage_config = storage.data();
     require(caches().describe(context, &request.desc, &info) == WINNOW_OK, "describe can be repeated");
@@ -129,33 +131,30 @@ winnow_cache_info check_described(winnow_context* context, const Request& reques
     winnow_cache_info other = before;
     require(caches().describe(context, &stored.desc, &other) == WINNOW_OK, "rows can be stored alone");
     require(other.properties == 0 && other.k_type == info.k_type && other.v_type == info.v_type, "and in this way");
-    return info;
 }
 
-// Another policy or budget: the canonical string is what set_config and get_config agree on.
-void change(winnow_context* context, winnow_cache* cache, const std::string& config) {
-    const std::string before = canonical(cache);
+// Another policy or budget: set_config takes the canonical string of what it took.
+void change(winnow_context* context, winnow_cache* cache, Request request, const std::string& config) {
     const winnow_cache_stats stats = stats_of(cache);
     if (caches().set_config(cache, config.c_str()) != WINNOW_OK) {
         require(!message_of(context).empty(), "a refusal has a reason");
-        require(canonical(cache) == before, "a refused set_config leaves the configuration");
         require(is_same(stats_of(cache), stats), "a refused set_config leaves the cache");
         return;
     }
-    const std::string now = canonical(cache);
-    require(caches().set_config(cache, now.c_str()) == WINNOW_OK, "set_config takes what get_config gave");
-    require(canonical(cache) == now, "the canonical string is a fixed point of set_config");
+    request.desc.config = config.c_str();
+    const std::string now = canonical(context, request);
+    require(caches().set_config(cache, now.c_str()) == WINNOW_OK, "set_config takes the canonical string");
 }
 
 void check_canonical(winnow_context* context, Request request, winnow_cache* cache, const winnow_cache_stats& whole) {
-    const std::string spelled = canonical(cache);
+    const std::string spelled = canonical(context, request);
     request.desc.config = spelled.c_str();
     winnow_cache_stats stats{};
-    require(estimate(context, request, stats) == WINNOW_OK, "estimate takes what get_config gave");
+    require(estimate(context, request, stats) == WINNOW_OK, "estimate takes the canonical string");
     require(is_same(stats, whole), "the canonical string is estimated as the one that was given");
     winnow_cache* other = nullptr;
-    require(caches().create(context, &request.desc, &other) == WINNOW_OK, "create takes what get_config gave");
-    require(canonical(other) == spelled, "the canonical string is a fixed point");
+    require(caches().create(context, &request.desc, &other) == WINNOW_OK, "create takes the canonical string");
+    require(canonical(context, request) == spelled, "the canonical string is a fixed point");
     require(caches().destroy(other) == WINNOW_OK, "a cache can be destroyed");
     require(stats_of(cache).budget_bytes == whole.budget_bytes, "estimate and stats agree on the budget");
 }
@@ -184,18 +183,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const int64_t most = request.desc.cells != 0 ? request.desc.cells : request.desc.context;
     const bool may_be_tokens = request.tokens >= 0 && request.tokens <= most;
     require(!may_be_tokens || created == estimated, "estimate and create give the same answer");
-    const winnow_cache_info info = check_described(context, request, created);
+    check_described(context, request, created);
     if (created != WINNOW_OK) {
         require(cache == nullptr, "a refused create gives no cache");
         require(!message_of(context).empty(), "a refusal has a reason");
         return 0;
     }
-    require(canonical(cache).size() + 1 == info.config_size, "describe and get_config agree on the string");
     if (estimated == WINNOW_OK) {
         check_sums(stats);
         check_canonical(context, request, cache, stats);
     }
-    if (!second.empty()) change(context, cache, second);
+    if (!second.empty()) change(context, cache, request, second);
     require(caches().destroy(cache) == WINNOW_OK, "a cache can be destroyed");
     return 0;
 }
