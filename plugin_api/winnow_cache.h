@@ -120,8 +120,8 @@ typedef struct winnow_cache_step_desc {
     int64_t window_left; /* tokens visible up to and including the query's own; 0: no limit, as in cell mode */
 } winnow_cache_step_desc;
 
-/* Keys and values of a layer by token: what cache_read and cache_export_rows give, cache_write takes, cache_restore and
- * cache_import_rows append. */
+/* Keys and values of a layer by token: what cache_read and cache_export_rows give, cache_write takes, and
+ * cache_import_rows appends. */
 typedef struct winnow_cache_rows_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
@@ -301,21 +301,17 @@ typedef struct winnow_cache_api {
      * before does not return. Refused where a head could then not stay inside its budget. */
     int32_t (*anchor)(winnow_cache *cache, int64_t sequence, const int64_t *positions, uint64_t count);
 
-    /* Rows by token, for hosts that keep states of their own or turn keys to other positions. All three wait until the
-     * work is done. k or v may be NULL in read and write.
+    /* Rows by token, for hosts that keep states of their own or turn keys to other positions. Both wait until the work
+     * is done. k or v may be NULL.
      * read: gives rows back as attention sees them; the row of a KV head that does not hold the token is all NaN.
      * write: puts rows in the place of those that a head holds, in the segment's format; where the head does not hold
      * the token, or the row begins with NaN, nothing happens. Which tokens are resident does not change, nor does the
-     * importance. restore: appends tokens as cache_step does, from rows as read gave them: a head whose row of k begins
-     * with NaN does not get the token, as if it had evicted it. No token is evicted for that as long as every head has
-     * free slots. The importance of restored tokens is 0. tokens: their cells; NULL without cells, where they take the
-     * next positions. When one of them fails, the sequence is as it was before, with the same exception as for
-     * cache_step. */
+     * importance. When one of them fails, the sequence is as it was before, with the same exception as for cache_step.
+     */
     int32_t (*read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
-    int32_t (*restore)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
 
-    /* Exact rows, for states that lose nothing. k and v are F16 or BF16, their elements one after the other
+    /* Exact rows, for states that lose nothing. Their k and v are F16 or BF16, elements one after the other
      * (stride[3] is 2), and what is in them is the cache's own (docs/cache.md): rows of values where a head's row is
      * dense, else records, which begin with a NaN. Both wait until the work is done.
      * export_rows: k, v or both. The rows say which heads hold each token, and bring its row bit for bit and its
@@ -323,13 +319,15 @@ typedef struct winnow_cache_api {
      * not hold a row that the cache keeps in F32, in the other 16-bit type, or less a mean; where values are not those
      * elements of the keys that has_v_in_k names; where a row begins with NaN; and where importance, packed bytes or a
      * mean find no room. cache_read gives such rows, rounded and without importance.
-     * import_rows: appends tokens from k and v that export_rows gave, for all of its tokens or some, in the same order.
+     * import_rows: appends tokens from k and v that export_rows gave, for all of its tokens or some, in the same order;
+     * or that read gave, which may be F32, both k and v. A head whose row of k begins with NaN, and is no record, does
+     * not get the token, as if it had evicted it. No token is evicted for that as long as every head has free slots.
+     * tokens: their cells; NULL without cells, where they take the next positions.
      * If all that a sequence's layer had comes into one that is empty, of a cache of the same configuration and shape,
      * then the layer is as it was: the same bytes in the same slots, importance, and what comes next, unless the tokens
-     * were too few to have room for all of that (docs/cache.md). Else every head gets its tokens as in restore, packed
-     * rows of the packed segment's format bit for bit, and the importance. Rows that cache_read gave are taken, too.
-     * Refused where a record is damaged or of another version. tokens: as in restore.
-     */
+     * were too few to have room for all of that (docs/cache.md). Else every head gets its tokens, packed rows
+     * of the packed segment's format bit for bit, and the importance, which is 0 where none came along. Refused where a
+     * record is damaged or of another version. When one of them fails, the sequence is as it was before. */
     int32_t (*export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
 

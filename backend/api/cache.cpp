@@ -312,11 +312,6 @@ int32_t cache_write(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
                     [&](cache::Cache& inside) { inside.write(to_cache_rows(*cache, desc, Access::input)); });
 }
 
-int32_t cache_restore(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
-    return on_cache(cache, "cache_restore",
-                    [&](cache::Cache& inside) { inside.restore(to_restored_rows(*cache, desc)); });
-}
-
 int32_t cache_export_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
     return on_cache(cache, "cache_export_rows",
                     [&](cache::Cache& inside) { inside.export_rows(to_exported_rows(*cache, desc)); });
@@ -351,7 +346,6 @@ const winnow_cache_api cache_table = {
     .anchor = cache_anchor,
     .read = cache_read,
     .write = cache_write,
-    .restore = cache_restore,
     .export_rows = cache_export_rows,
     .import_rows = cache_import_rows,
     .describe = cache_describe,

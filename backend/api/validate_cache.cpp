@@ -181,12 +181,6 @@ cache::CacheRows to_exported_rows(const winnow_cache& cache, const winnow_cache_
     return to_known_rows(cache, given, Access::output);
 }
 
-cache::CacheRows to_restored_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc) {
-    const winnow_cache_rows_desc given = read_desc(desc, "desc");
-    expect_apart_from_keys(given);
-    return to_new_rows(cache, given);
-}
-
 cache::CacheRows to_imported_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc) {
     const winnow_cache_rows_desc given = read_desc(desc, "desc");
     check_v_in_k(given, cache.request.shape);

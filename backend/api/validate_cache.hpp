@@ -14,7 +14,6 @@ cache::CacheRequest to_cache_request(const winnow_cache_desc* desc);
 std::vector<cache::CacheStep> to_cache_steps(const winnow_cache& cache, const winnow_cache_step_desc* desc);
 // Rows that are read (output) or written (input), and rows that are appended.
 cache::CacheRows to_cache_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc, Access access);
-cache::CacheRows to_restored_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc);
 // Reads a description of exact rows.
 cache::CacheRows to_exported_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc);
 cache::CacheRows to_imported_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc);

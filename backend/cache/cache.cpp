@@ -100,8 +100,6 @@ void Cache::write(const CacheRows& rows) {
     changing(state_->device, [&] { cache::write(*state_, rows); });
 }
 
-void Cache::restore(const CacheRows& rows) { cache::restore(*state_, rows); }
-
 void Cache::export_rows(const CacheRows& rows) {
     changing(state_->device, [&] { cache::export_rows(*state_, rows); });
 }

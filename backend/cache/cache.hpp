@@ -55,7 +55,6 @@ public:
 
     void read(const CacheRows& rows);
     void write(const CacheRows& rows);
-    void restore(const CacheRows& rows);
     void export_rows(const CacheRows& rows);
     void import_rows(const CacheRows& rows);
 

@@ -127,10 +127,10 @@ static int32_t call_step(const abi_backend *backend, void *data) {
     return backend->caches->reset(work->cache) == WINNOW_OK ? status : -1;
 }
 
-/* Calls cache_restore with a row of a state. */
-static int32_t call_restore(const abi_backend *backend, void *data) {
+/* Calls cache_import_rows with a row of a state. */
+static int32_t call_import(const abi_backend *backend, void *data) {
     cache_work *work = (cache_work *)data;
-    int32_t status = backend->caches->restore(work->cache, &work->rows.first);
+    int32_t status = backend->caches->import_rows(work->cache, &work->rows.first);
     if (tokens_of(backend, work->cache) != (uint64_t)(status == WINNOW_OK)) status = -1;
     return backend->caches->reset(work->cache) == WINNOW_OK ? status : -1;
 }
@@ -197,7 +197,7 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     what.struct_size = &work->rows.first.struct_size;
     what.ours = sizeof work->rows.first;
     what.tail = work->rows.tail;
-    what.call = call_restore;
+    what.call = call_import;
     abi_check_read(run, backend, &what);
     what.struct_size = &work->info.first.struct_size;
     what.ours = sizeof work->info.first;
@@ -219,7 +219,7 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_describe(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
-    EXPECT_STATUS(call_restore(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    EXPECT_STATUS(call_import(backend, work), WINNOW_ERROR_UNSUPPORTED);
     work->desc.first.flags = work->step.first.flags = work->rows.first.flags = 0;
     memset(&extension, 0, sizeof extension);
     extension.struct_size = sizeof extension;
@@ -227,11 +227,11 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     work->desc.first.next = work->step.first.next = work->rows.first.next = &extension;
     EXPECT_STATUS(call_create(backend, work), WINNOW_OK);
     EXPECT_STATUS(call_step(backend, work), WINNOW_OK);
-    EXPECT_STATUS(call_restore(backend, work), WINNOW_OK);
+    EXPECT_STATUS(call_import(backend, work), WINNOW_OK);
     extension.flags = WINNOW_EXTENSION_REQUIRED;
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
-    EXPECT_STATUS(call_restore(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    EXPECT_STATUS(call_import(backend, work), WINNOW_ERROR_UNSUPPORTED);
     work->desc.first.next = work->step.first.next = work->rows.first.next = NULL;
 
     abi_check_fill(run, backend, fill_estimate, of_stats);
@@ -309,8 +309,6 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(caches->read(cache, NULL), invalid);
     EXPECT_STATUS(caches->write(NULL, &work->rows.first), invalid);
     EXPECT_STATUS(caches->write(cache, NULL), invalid);
-    EXPECT_STATUS(caches->restore(NULL, &work->rows.first), invalid);
-    EXPECT_STATUS(caches->restore(cache, NULL), invalid);
     EXPECT_STATUS(caches->export_rows(NULL, &work->rows.first), invalid);
     EXPECT_STATUS(caches->export_rows(cache, NULL), invalid);
     EXPECT_STATUS(caches->import_rows(NULL, &work->rows.first), invalid);
@@ -369,7 +367,7 @@ static void check_tokens(abi_run *run, const abi_backend *backend, cache_work *w
     look->reserved = 0;
 }
 
-/* A token's rows: read as they were appended, written, read again, and restored into the emptied cache. */
+/* A token's rows: read as they were appended, written, read again, and imported into the emptied cache. */
 static void check_rows(abi_run *run, const abi_backend *backend, cache_work *work) {
     const winnow_cache_api *caches = backend->caches;
     int i, is_right = 1;
@@ -397,7 +395,7 @@ static void check_rows(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(caches->reset(work->cache), WINNOW_OK);
     rows.v = &v_view;
     rows.tokens = NULL;
-    EXPECT_STATUS(caches->restore(work->cache, &rows), WINNOW_OK);
+    EXPECT_STATUS(caches->import_rows(work->cache, &rows), WINNOW_OK);
     EXPECT(tokens_of(backend, work->cache) == 1);
     EXPECT_STATUS(caches->reset(work->cache), WINNOW_OK);
 }

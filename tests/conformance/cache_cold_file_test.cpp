@@ -98,8 +98,8 @@ private:
             return both([&](CacheHost& cache) { return cache.caches().copy(cache.get(), sequence, 1 - sequence); });
         }
         if (kind <= 90) return exchange(sequence);
-        if (kind <= 94) return move(sequence, memory_.caches().read, memory_.caches().restore);
-        if (kind <= 97) return move(sequence, memory_.caches().export_rows, memory_.caches().import_rows);
+        if (kind <= 94) return move(sequence, memory_.caches().read);
+        if (kind <= 97) return move(sequence, memory_.caches().export_rows);
         return save_and_load();
     }
 
@@ -181,12 +181,12 @@ private:
         }
     }
 
-    // What one function reads of a sequence takes the place of the other sequence by another function.
-    void move(int64_t sequence, TokenRowsFunction from, TokenRowsFunction to) {
+    // What a function reads of a sequence is imported in the place of the other sequence.
+    void move(int64_t sequence, TokenRowsFunction from) {
         const int64_t other = 1 - sequence;
         if (lengths_[static_cast<size_t>(sequence)] == 0) return;
         std::vector<TokenRows> read;
-        const bool leaves_out = to == memory_.caches().restore && draw(1, 2) == 1;
+        const bool leaves_out = from == memory_.caches().read && draw(1, 2) == 1;
         const int64_t head = draw(0, setup_.kv_heads - 1), length = lengths_[static_cast<size_t>(sequence)];
         const int64_t begin = draw(0, length - 1), end = std::min(begin + draw(1, 40), length);
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
@@ -197,13 +197,14 @@ private:
                 for (int64_t element = 0; element < setup_.head_size; ++element)
                     read.back().k.set({0, head, token, element}, std::nan(""));
         }
-        put(other, read, to);
+        put(other, read);
     }
 
-    void put(int64_t sequence, const std::vector<TokenRows>& all, TokenRowsFunction function) {
+    void put(int64_t sequence, const std::vector<TokenRows>& all) {
         both([&](CacheHost& cache) { return cache.caches().remove(cache.get(), sequence, 0, -1); });
         for (const TokenRows& rows : all)
-            for (CacheHost* cache : {&memory_, &file_}) ASSERT_NO_FATAL_FAILURE(give(*cache, function, rows));
+            for (CacheHost* cache : {&memory_, &file_})
+                ASSERT_NO_FATAL_FAILURE(give(*cache, cache->caches().import_rows, rows));
         lengths_[static_cast<size_t>(sequence)] = lengths_[static_cast<size_t>(1 - sequence)];
     }
 

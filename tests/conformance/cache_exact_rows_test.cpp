@@ -243,7 +243,7 @@ std::vector<std::byte> packed_row(const CacheHost& cache, const TestTensor& rows
     return {row + header, row + header + about_packed + bytes};
 }
 
-// `target` was given `rows` beside others, in these cells: `restored` was given the same by cache_restore, and has the
+// `target` was given `rows` beside others, in these cells: `restored` was given the same by values, and has the
 // same tokens. Packed rows that are packed again have the same bytes, and the others the same values, if they were
 // dense and were not packed now. How many were packed before and after.
 int64_t expect_same_rows(CacheHost& target, CacheHost& source, CacheHost& restored, const TokenRows& rows,
@@ -307,7 +307,7 @@ void run_cells(CacheSetup setup, bool is_beside) {
             TokenRows values = make_rows(setup, layer, 0, from);
             ASSERT_EQ(run(source, source.caches().read, values), WINNOW_OK) << source.message();
             values.tokens = make_rows(setup, layer, 0, moved(from)).tokens;
-            ASSERT_EQ(run(restored, restored.caches().restore, values), WINNOW_OK) << restored.message();
+            ASSERT_EQ(run(restored, restored.caches().import_rows, values), WINNOW_OK) << restored.message();
             const int64_t packed = expect_same_rows(target, source, restored, rows, from, moved(from));
             const std::vector<CacheSetup> of_heads = setup.of_heads(layer);
             const bool has_packed = std::any_of(of_heads.begin(), of_heads.end(), [](const CacheSetup& its) {

@@ -110,7 +110,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
     for (int64_t t = 0; t < count; ++t)
         token_ids.push_back(rows.tokens ? static_cast<int64_t>(rows.tokens.get({0, 0, 0, t})) : layer.next + t);
     if (rows.tokens) reuse_cells(layer, token_ids);
-    if (run(host_, host_.caches().restore, rows) != WINNOW_OK) return "cache_restore: " + host_.message();
+    if (run(host_, host_.caches().import_rows, rows) != WINNOW_OK) return "cache_import_rows: " + host_.message();
     sequences_[static_cast<size_t>(rows.sequence)].is_used = true;
     const uint64_t counted = host_.stats().eviction_passes;
     const bool has_pass = counted > std::exchange(passes_, counted);
@@ -135,7 +135,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
     }
     std::string wrong = drop_displaced(rows, layer, now, has_room);
     if (wrong.empty() && has_pass) wrong = check_leaving(layer, now, setup_.residual, setup_.residual);
-    if (!wrong.empty()) return "after cache_restore, " + wrong;
+    if (!wrong.empty()) return "after cache_import_rows, " + wrong;
     settle_means(layer, rows.sequence, now);
     if (has_pass) {
         pack_leaving(layer, rows.sequence, now);
@@ -144,7 +144,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
     }
     if (!setup_.lower.empty()) wrong = find_restored(rows, layer, now);
     if (wrong.empty()) wrong = check_holdings(layer, now);
-    if (!wrong.empty()) return "after cache_restore, " + wrong;
+    if (!wrong.empty()) return "after cache_import_rows, " + wrong;
     layer.forget_time();
     forget_gone(layer);
     return read(rows.sequence, rows.layer, WINNOW_TYPE_F32);

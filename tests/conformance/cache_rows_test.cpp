@@ -1,5 +1,5 @@
-// cache_read, cache_write, cache_restore: what is read is what attention sees, what is written takes its place, and a
-// cache that is restored from what was read holds the same tokens in the same heads.
+// cache_read, cache_write, cache_import_rows: what is read is what attention sees, what is written takes its place, and
+// a cache that is restored from what was read holds the same tokens in the same heads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -110,7 +110,7 @@ void run_restore(const CacheSetup& setup, bool has_others) {
         given.tokens = TestTensor(); // they take the next positions
         given.k = rows.k.packed_copy();
         given.v = rows.v.packed_copy();
-        ASSERT_EQ(run(target, target.caches().restore, given), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_OK) << target.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head)
             ASSERT_EQ(target.positions(0, layer, head), source.positions(0, layer, head))
                 << "layer " << layer << ", head " << head;
@@ -161,7 +161,7 @@ void run_restore_into_full(const CacheSetup& setup) {
         fill_token_rows(rows, engine, true);
         TokenRows given = rows;
         given.tokens = TestTensor();
-        ASSERT_EQ(run(cache, cache.caches().restore, given), WINNOW_OK) << cache.message();
+        ASSERT_EQ(run(cache, cache.caches().import_rows, given), WINNOW_OK) << cache.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             const std::vector<int64_t> resident = cache.positions(0, layer, head);
             EXPECT_LE(static_cast<int64_t>(resident.size()), setup.layer_tokens()[static_cast<size_t>(layer)]);
@@ -205,7 +205,7 @@ void run_restore_cells(CacheSetup setup) {
         TokenRows given = make_token_rows(setup, layer, 0, to, setup.type);
         given.k = rows.k.packed_copy();
         given.v = rows.v.packed_copy();
-        ASSERT_EQ(run(target, target.caches().restore, given), WINNOW_OK) << target.message();
+        ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_OK) << target.message();
         for (int64_t head = 0; head < setup.kv_heads; ++head) {
             std::vector<int64_t> want;
             for (const int64_t cell : source.positions(0, layer, head)) want.push_back(moved(cell));
@@ -251,12 +251,12 @@ void run_refused() {
         rows.tokens = TestTensor();
         expect_refused(each, rows, "tokens is NULL");
     }
-    expect_refused(caches.restore, rows_of({200, 201}), "tokens is given, expected NULL in a cache without cells");
+    expect_refused(caches.import_rows, rows_of({200, 201}), "tokens is given, expected NULL in a cache without cells");
     TokenRows rows = rows_of(token_ids_to(57));
     rows.tokens = TestTensor();
-    expect_refused(caches.restore, rows, "at most 256 together, the cache's context");
+    expect_refused(caches.import_rows, rows, "at most 256 together, the cache's context");
     rows.v = TestTensor();
-    expect_refused(caches.restore, rows, "v is NULL");
+    expect_refused(caches.import_rows, rows, "v is NULL");
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// What a host hands to cache_read, cache_write and cache_restore, and gets back from them.
+// What a host hands to cache_read, cache_write and cache_import_rows, and gets back from them.
 #pragma once
 
 #include <cstdint>

@@ -252,9 +252,9 @@ void CacheScript::add_rows() {
         return caches().write(cache_, &desc);
     }));
     add(changing("cache_remove of everything", [this] { return caches().remove(cache_, 1, 0, -1); }));
-    add(changing("cache_restore", [this, rows] {
+    add(changing("cache_import_rows of values", [this, rows] {
         const winnow_cache_rows_desc desc = rows(1);
-        return caches().restore(cache_, &desc);
+        return caches().import_rows(cache_, &desc);
     }));
 }
 

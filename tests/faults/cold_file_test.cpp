@@ -59,7 +59,7 @@ std::vector<Call> calls(const TemporaryFolder& folder) {
     steps(1, 2);
     edit("remove of all", [](RecallCache& c) { return c.caches().remove(c.get(), 1, 0, -1); });
     for (int64_t layer = 0; layer < layers; ++layer)
-        edit("restore", [layer](RecallCache& c) { return c.exchange(layer, "restore"); });
+        edit("import", [layer](RecallCache& c) { return c.exchange(layer, "import"); });
     const std::string path = folder.file("saved");
     edit("save", [path](RecallCache& c) { return c.caches().save(c.get(), path.c_str()); });
     edit("load", [path](RecallCache& c) { return c.caches().load(c.get(), path.c_str()); });

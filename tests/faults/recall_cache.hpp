@@ -105,7 +105,7 @@ public:
             return caches().write(cache_, &desc);
         }
         desc.sequence = 1;
-        return caches().restore(cache_, &desc);
+        return caches().import_rows(cache_, &desc);
     }
 
     winnow_cache_stats stats() {

@@ -381,7 +381,6 @@ void CacheUnderTest::rows(Input& input) {
     const auto before = last_.positions;
     const auto& call = which == 0   ? caches().read
                        : which == 1 ? caches().write
-                       : which == 2 ? caches().restore
                        : which == 3 ? caches().export_rows
                                     : caches().import_rows;
     const int32_t status = run([&] { return call(cache_, &desc); });

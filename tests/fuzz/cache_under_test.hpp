@@ -46,7 +46,7 @@ public:
     void set_importance(Input& input);
     void reserve(Input& input);
     void set_config(Input& input);
-    void rows(Input& input); // read, write, restore, export or import
+    void rows(Input& input); // read, write, export or import
     void reset_or_press(Input& input);
     bool save(const std::string& path);
     void load(const std::string& path, const CacheUnderTest& from);

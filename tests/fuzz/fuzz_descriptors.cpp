@@ -264,7 +264,7 @@ void cache_rows(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
     const winnow_cache_rows_desc* const given = drawn.sized(desc);
     call_on(cache, drawn, [&] {
         if (which == 0) return caches().read(cache, given);
-        return which == 1 ? caches().write(cache, given) : caches().restore(cache, given);
+        return which == 1 ? caches().write(cache, given) : caches().import_rows(cache, given);
     });
 }
 

@@ -206,7 +206,7 @@ static int32_t write_of_keys_alone(winnow_cache* cache, const winnow_cache_rows_
 }
 
 /* A head gets the tokens that it had evicted. */
-static int32_t restore_appends_all(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t import_appends_all(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     winnow_cache_entry entry;
     winnow_cache_step_desc step;
     memset(&entry, 0, sizeof entry);
@@ -225,32 +225,32 @@ static int32_t restore_appends_all(winnow_cache* cache, const winnow_cache_rows_
 }
 
 /* The last element of the last row of keys is off by about what 8 bits tell apart; in F32 alone. */
-static int32_t restore_a_code_off(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t import_a_code_off(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     const winnow_tensor* const k = rows->k;
     float *at = NULL, before = 0;
     int32_t status = WINNOW_OK;
-    if (k == NULL || k->data == NULL || k->type != WINNOW_TYPE_F32) return caches.restore(cache, rows);
+    if (k == NULL || k->data == NULL || k->type != WINNOW_TYPE_F32) return caches.import_rows(cache, rows);
     at = (float*)((char*)k->data + k->offset + (k->shape[1] - 1) * k->stride[1] + (k->shape[2] - 1) * k->stride[2] +
                   (k->shape[3] - 1) * k->stride[3]);
     before = *at;
     *at += (before < 0 ? -1.0f : 1.0f) / 32;
-    status = caches.restore(cache, rows);
+    status = caches.import_rows(cache, rows);
     *at = before;
     return status;
 }
 
 /* The first row of a head comes back in the place of its last. */
-static int32_t restore_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t import_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     const winnow_tensor* const k = rows->k;
     const size_t size = k != NULL ? (size_t)(k->shape[3] * k->stride[3]) : 0;
     char before[4096], *last = NULL;
     int32_t status = WINNOW_OK;
     if (k == NULL || k->data == NULL || k->shape[2] < 2 || k->stride[3] <= 0 || size > sizeof before)
-        return caches.restore(cache, rows);
+        return caches.import_rows(cache, rows);
     last = (char*)k->data + k->offset + (k->shape[2] - 1) * k->stride[2];
     memcpy(before, last, size);
     memcpy(last, (char*)k->data + k->offset, size);
-    status = caches.restore(cache, rows);
+    status = caches.import_rows(cache, rows);
     memcpy(last, before, size);
     return status;
 }
@@ -288,7 +288,7 @@ static int32_t import_into_other_slots(winnow_cache* cache, const winnow_cache_r
     tokens = *rows->tokens;
     k.shape[2] = v.shape[2] = tokens.shape[3] = 1;
     first.k = &k, first.v = &v, first.tokens = &tokens;
-    status = caches.restore(cache, &first);
+    status = caches.import_rows(cache, &first);
     return status == WINNOW_OK ? caches.import_rows(cache, rows) : status;
 }
 
@@ -330,9 +330,9 @@ static int choose(const char* defect) {
     DEFECT(load, load_ignored)
     DEFECT(write, write_ignored)
     DEFECT(write, write_of_keys_alone)
-    DEFECT(restore, restore_appends_all)
-    DEFECT(restore, restore_a_code_off)
-    DEFECT(restore, restore_of_the_first_twice)
+    DEFECT(import_rows, import_appends_all)
+    DEFECT(import_rows, import_a_code_off)
+    DEFECT(import_rows, import_of_the_first_twice)
     DEFECT(read, read_of_the_first_twice)
     DEFECT(export_rows, export_of_values_alone)
     DEFECT(export_rows, export_changes_a_byte)

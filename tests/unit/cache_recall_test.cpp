@@ -152,7 +152,7 @@ TEST(cache_recall, heads_that_disagree_lose_nothing_that_comes) {
     for (Cache* each : {&file, &memory}) {
         Given given(100);
         for (int64_t token = 20; token < 60; ++token) given.k.at(1, token, 0) = NAN; // the second head has them not
-        for (int64_t layer = 0; layer < shape.layers; ++layer) each->restore(given.rows(layer));
+        for (int64_t layer = 0; layer < shape.layers; ++layer) each->import_rows(given.rows(layer));
         EXPECT_EQ(positions_of(*each, 0, 0, 0).size(), 100u);
         EXPECT_EQ(positions_of(*each, 0, 0, 1).size(), 60u);
     }

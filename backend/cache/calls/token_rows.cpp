@@ -247,7 +247,7 @@ void read(CacheState& cache, const CacheRows& rows) { RowAccess(cache, rows).rea
 
 void write(CacheState& cache, const CacheRows& rows) { RowAccess(cache, rows).write(); }
 
-void restore(CacheState& cache, const CacheRows& rows) {
+void append_rows(CacheState& cache, const CacheRows& rows) {
     CacheStep step;
     step.layer = rows.layer;
     step.sequence = rows.sequence;

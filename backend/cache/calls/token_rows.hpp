@@ -9,7 +9,7 @@ namespace winnow::cache {
 
 void read(CacheState& cache, const CacheRows& rows);
 void write(CacheState& cache, const CacheRows& rows);
-void restore(CacheState& cache, const CacheRows& rows);
+void append_rows(CacheState& cache, const CacheRows& rows); // as read gave them
 
 // In which slot of each segment of a layer each head has each of the tokens, [head][token]; -1: not there.
 std::vector<std::vector<int32_t>> find_slots(const CacheState& cache, const Layer& layer,

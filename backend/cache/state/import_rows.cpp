@@ -1,6 +1,6 @@
 // Imports rows. An empty layer whose configuration and shape are the ledger's is rebuilt as the exported layer was.
-// Any other layer appends the rows, as restore does; then packed rows get the bytes that they had, where they lie in a
-// packed segment of the same format again.
+// Any other layer appends the rows; then packed rows get the bytes that they had, where they lie in a packed segment of
+// the same format again. In F32 no record is exported, so that such rows are values as read gave them.
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -71,6 +71,11 @@ private:
 
 } // namespace
 
-void import_rows(CacheState& cache, const CacheRows& args) { Import(cache, args).run(); }
+void import_rows(CacheState& cache, const CacheRows& args) {
+    if (args.k.type == Type::f32 && args.v.type == Type::f32)
+        append_rows(cache, args);
+    else
+        Import(cache, args).run();
+}
 
 } // namespace winnow::cache
