@@ -346,22 +346,6 @@ typedef struct winnow_cache_api {
      * policy keeps no importance. */
     int32_t (*set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
                               const int32_t *positions, const float *importance, uint64_t count);
-
-    /* Under the policy `moe`: says which experts the router of a layer chose for tokens. Waits for enqueued work,
-     * counts the choices, in all sequences of the cache together, and then gives each token, in all KV heads of the
-     * layer that hold it, the mean over its experts of how often each was chosen until now, in multiples of what the
-     * layer's experts were chosen on average, as if each had been chosen once before. An expert below the share
-     * `inactive` of that adds 0, and a token of such experts alone has -1; one of which nothing was said has 0. `count`
-     * positions (or cells), and experts_per_token experts for each, from 0 on, all of a token's one after another, in
-     * host memory. Of a token that is named twice all choices count, and the later ones are its own. Refused under
-     * another policy. */
-    int32_t (*set_experts)(winnow_cache *cache, int64_t sequence, int64_t layer, const int32_t *positions,
-                           const int32_t *experts, uint64_t count, uint64_t experts_per_token);
-
-    /* Under the policy `moe`: how often each expert of a layer was chosen, since the cache was made or reset, or got
-     * another number of experts. The first `capacity` of them are written, *count is how many there are. Saved files do
-     * not have them. */
-    int32_t (*expert_counts)(winnow_cache *cache, int64_t layer, uint64_t *counts, uint64_t capacity, uint64_t *count);
 } winnow_cache_api;
 
 #ifdef __cplusplus

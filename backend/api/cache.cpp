@@ -41,16 +41,6 @@ int32_t on_cache(winnow_cache* cache, const char* function, Action&& action) noe
     return on_context(context_of(cache), [&] { named(function, [&] { action(*cache->cache); }); });
 }
 
-// What `find` finds: the first `capacity` of the values, and how many there are.
-template <class T, class Find>
-void write_values(const char* name, T* out, uint64_t capacity, uint64_t* count, Find find) {
-    uint64_t& found = checked(count, "count");
-    if (capacity > 0) checked(out, name);
-    const std::vector<T> values = find();
-    std::copy_n(values.begin(), std::min<uint64_t>(values.size(), capacity), out);
-    found = values.size();
-}
-
 // `count` positions, or cells. Only what is wrong is given a name.
 template <class T>
 std::span<const T> checked_positions(const winnow_cache& cache, const T* positions, uint64_t count) {
@@ -255,28 +245,6 @@ int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t laye
     });
 }
 
-int32_t cache_set_experts(winnow_cache* cache, int64_t sequence, int64_t layer, const int32_t* positions,
-                          const int32_t* experts, uint64_t count, uint64_t experts_per_token) {
-    return on_cache(cache, "cache_set_experts", [&](cache::Cache& inside) {
-        expect_sequence(*cache, "sequence", sequence);
-        expect_layer(*cache, layer);
-        const std::span<const int32_t> all = checked_positions(*cache, positions, count);
-        constexpr uint64_t most = 1 << 16; // as many as the key `experts` may name
-        if (experts_per_token == 0 || experts_per_token > most)
-            invalid("experts_per_token is " + std::to_string(experts_per_token) + ", expected 1 to " +
-                    std::to_string(most));
-        if (count > 0) checked(experts, "experts");
-        inside.set_experts(sequence, layer, all, {experts, all.size() * experts_per_token});
-    });
-}
-
-int32_t cache_expert_counts(winnow_cache* cache, int64_t layer, uint64_t* counts, uint64_t capacity, uint64_t* count) {
-    return on_cache(cache, "cache_expert_counts", [&](cache::Cache& inside) {
-        expect_layer(*cache, layer);
-        write_values("counts", counts, capacity, count, [&] { return inside.expert_counts(layer); });
-    });
-}
-
 int32_t cache_set_config(winnow_cache* cache, const char* config) {
     return on_cache(cache, "cache_set_config", [&](cache::Cache& inside) {
         const std::string text = &checked(config, "config");
@@ -350,8 +318,6 @@ const winnow_cache_api cache_table = {
     .import_rows = cache_import_rows,
     .describe = cache_describe,
     .set_importance = cache_set_importance,
-    .set_experts = cache_set_experts,
-    .expert_counts = cache_expert_counts,
 };
 
 } // namespace winnow::api

@@ -6,7 +6,6 @@
 #include "cache/calls/inspect.hpp"
 #include "cache/calls/layer_call.hpp"
 #include "cache/calls/set_config.hpp"
-#include "cache/calls/set_experts.hpp"
 #include "cache/calls/set_importance.hpp"
 #include "cache/calls/token_rows.hpp"
 #include "cache/failures.hpp"
@@ -68,15 +67,8 @@ std::vector<HeldToken> Cache::tokens(int64_t sequence, int64_t layer, int64_t he
 
 void Cache::set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,
                            std::span<const float> importance) {
-    cache::set_importance(*state_, sequence, layer, {head, head + 1}, positions, importance);
+    cache::set_importance(*state_, sequence, layer, head, positions, importance);
 }
-
-void Cache::set_experts(int64_t sequence, int64_t layer, std::span<const int32_t> positions,
-                        std::span<const int32_t> experts) {
-    cache::set_experts(*state_, sequence, layer, positions, experts);
-}
-
-std::vector<uint64_t> Cache::expert_counts(int64_t layer) { return cache::expert_counts(*state_, layer); }
 
 void Cache::set_config(const std::string& config) {
     changing(state_->device, [&] { cache::set_config(*state_, config); });

@@ -45,10 +45,6 @@ public:
     void set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,
                         std::span<const float> importance); // one for each position
 
-    void set_experts(int64_t sequence, int64_t layer, std::span<const int32_t> positions,
-                     std::span<const int32_t> experts); // as many for each position
-    std::vector<uint64_t> expert_counts(int64_t layer);
-
     void set_config(const std::string& config);
     void set_pressure(double pressure);
     void anchor(int64_t sequence, std::span<const int64_t> positions);

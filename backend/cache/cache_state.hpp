@@ -67,8 +67,6 @@ struct CacheState {
     std::unique_ptr<Buffer> cell_positions; // likewise: what evict_oldest takes
     double pressure = 0;                    // negative: the machine's counts
     std::vector<Sequence> sequences;
-    // Of moe: how often each expert of a layer was chosen; no layers, or layers without experts, before the first.
-    std::vector<std::vector<uint64_t>> expert_counts;
     Scratch scratch;
     uint64_t passing_bytes = 0; // taken by the call at hand, and given back with it
     uint64_t layer_bytes = 0;   // of all layers of all sequences, kept by whatever changes them

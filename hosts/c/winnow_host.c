@@ -183,6 +183,20 @@ static void drive_cache(void) {
     check(caches->destroy(cache), "cache_destroy", NULL);
 }
 
+/* What a token of these experts is worth to the policy moe: docs/policies.md. Counts them in `chosen`. */
+static float worth_of(const int *experts, int of_token, uint64_t *chosen, int number) {
+    const double inactive = 0.5;
+    double sum = 0, total = number;
+    int i;
+    for (i = 0; i < of_token; ++i) ++chosen[experts[i]];
+    for (i = 0; i < number; ++i) total += (double)chosen[i];
+    for (i = 0; i < of_token; ++i) {
+        const double share = (double)(chosen[experts[i]] + 1) * number / total;
+        if (share >= inactive) sum += share;
+    }
+    return sum > 0 ? (float)(sum / of_token) : -1.0f;
+}
+
 /* A made-up router sends each token to 2 of 8 experts; the last two get one token in 16. The cache, which would have
  * room for all tokens, evicts those that went to seldom chosen experts alone. */
 static void drive_experts(void) {
@@ -197,8 +211,8 @@ static void drive_experts(void) {
     winnow_cache_tokens look;
     int64_t kept[LENGTH];
     int32_t t;
-    uint64_t chosen[EXPERTS], count = 0;
-    int i;
+    uint64_t chosen[EXPERTS] = {0};
+    int h, i;
 
     memset(&desc, 0, sizeof desc);
     desc.struct_size = sizeof desc;
@@ -213,17 +227,18 @@ static void drive_experts(void) {
     step.k = &k_view, step.v = &v_view;
     for (t = 0; t < LENGTH; ++t) {
         const int is_rare = t % 16 == 8;
-        const int32_t experts[OF_TOKEN] = {is_rare ? 6 : t % 6, is_rare ? 7 : (t + 1) % 6};
+        const int experts[OF_TOKEN] = {is_rare ? 6 : t % 6, is_rare ? 7 : (t + 1) % 6};
+        const float worth = worth_of(experts, OF_TOKEN, chosen, EXPERTS);
         check(caches->step(cache, &step, NULL), "cache_step", NULL);
-        check(caches->set_experts(cache, 0, 0, &t, experts, 1, OF_TOKEN), "cache_set_experts", NULL);
+        for (h = 0; h < KV_HEADS; ++h)
+            check(caches->set_importance(cache, 0, 0, h, &t, &worth, 1), "cache_set_importance", NULL);
     }
 
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
     check(caches->stats(cache, -1, &stats), "cache_stats", NULL);
-    check(caches->expert_counts(cache, 0, chosen, EXPERTS, &count), "cache_expert_counts", NULL);
     printf("experts chosen:");
-    for (i = 0; i < (int)count; ++i) printf(" %llu", (unsigned long long)chosen[i]);
+    for (i = 0; i < EXPERTS; ++i) printf(" %llu", (unsigned long long)chosen[i]);
     memset(&look, 0, sizeof look);
     look.struct_size = sizeof look;
     look.capacity = LENGTH;

@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 import external_policy
+from winnowkv import Experts
 from winnowkv import cache as winnowkv_cache
 
 STRUCTS = {"winnow_host_info": winnowkv_cache.HostInfo, "winnow_device_info": winnowkv_cache.DeviceInfo,
            "winnow_context_desc": winnowkv_cache.ContextDesc, "winnow_tensor": winnowkv_cache.Tensor,
            "winnow_cache_desc": winnowkv_cache.CacheDesc, "winnow_cache_entry": winnowkv_cache.CacheEntry,
            "winnow_cache_step_desc": winnowkv_cache.CacheStepDesc,
+           "winnow_cache_tokens": winnowkv_cache.CacheTokens,
            "winnow_api": winnowkv_cache.Api, "winnow_cache_api": winnowkv_cache.CacheApi}
 
 
@@ -60,10 +62,34 @@ def check_cache(backend):
         expect_error("no policy", lambda: context.cache("nonsense", **shape))
 
 
+def check_experts(backend):
+    """Tokens of experts that few tokens go to are gone before the budget is full, but for the newest; others stay."""
+    experts = Experts(4, inactive=0.5)
+    assert experts.importance({0: [0, 1], 1: [0, 0]}) == {0: (2 + 1) / 2, 1: 2}, "of shares 2, 1, 1/2 and 1/2"
+    assert experts.counts == [3, 1, 0, 0]
+    experts = Experts(2, inactive=1)
+    assert experts.importance({7: [0, 0], 8: [1]}) == {7: 1.2, 8: -1}, "0.8 of the average is less than 1"
+    shape = {"layers": 1, "q_num_heads": 4, "kv_num_heads": 2, "head_size": 16, "context": 160}
+    config = "moe:budget=1/1,experts=8,inactive=1/2,evict_inactive=on,recent=32,k=f16,v=f16"
+    with winnowkv_cache.Context(backend) as context, context.cache(config, **shape) as cache:
+        rows, half, experts = (ctypes.c_float * 64)(*range(64)), (ctypes.c_float * 32)(*range(32)), Experts(8, 0.5)
+        rare = [position for position in range(160) if position % 16 == 8]
+        for position in range(160):
+            cache.step(0, half, half, rows)
+            chosen = [6, 7] if position in rare else [position % 6, (position + 1) % 6]
+            worth = experts.importance({position: chosen})
+            for head in range(2):
+                cache.set_importance(0, head, worth)
+        kept = set(cache.positions(0, 1))
+        assert kept >= set(range(160)) - set(rare), f"others are gone: {set(range(160)) - set(rare) - kept}"
+        assert not kept & {position for position in rare[1:] if position < 96}, f"are there: {kept & set(rare)}"
+
+
 def main():
     backend, layout = sys.argv[1:]
     check_layout(Path(layout).read_text(encoding="utf-8"))
     check_cache(backend)
+    check_experts(backend)
     result = subprocess.run([sys.executable, "-B", external_policy.__file__, backend], capture_output=True, text=True)
     print(result.stdout + result.stderr)
     assert result.returncode == 0 and "keeps the same" in result.stdout

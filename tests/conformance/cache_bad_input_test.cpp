@@ -388,18 +388,6 @@ void add_edits(std::vector<CacheFault>& all) {
     add(
         "set_importance_that_is_not_kept", "importance", [=](winnow_cache* c) { return set_importance(c, 0, 0, 0); },
         true);
-    const auto set_experts = [](winnow_cache* c, int64_t layer, int64_t position, uint64_t of_token) {
-        const int32_t token = static_cast<int32_t>(position), expert = 0;
-        return caches().set_experts(c, 0, layer, &token, &expert, 1, of_token);
-    };
-    add("experts_of_none", "moe", [=](winnow_cache* c) { return set_experts(c, 0, 0, 1); });
-    add("experts_of_layer", "layer", [=](winnow_cache* c) { return set_experts(c, layers, 0, 1); });
-    add("experts_beyond_the_context", "positions", [=](winnow_cache* c) { return set_experts(c, 0, context, 1); });
-    add("no_experts_of_a_token", "experts_per_token", [=](winnow_cache* c) { return set_experts(c, 0, 0, 0); });
-    add("expert_counts_of_layer", "layer", [=](winnow_cache* c) {
-        uint64_t count = 0;
-        return caches().expert_counts(c, layers, nullptr, 0, &count);
-    });
     add("pressure_nan", "pressure",
         [](winnow_cache* c) { return caches().set_pressure(c, std::numeric_limits<double>::quiet_NaN()); });
     add("pressure_above_1", "pressure", [](winnow_cache* c) { return caches().set_pressure(c, 1.5); });

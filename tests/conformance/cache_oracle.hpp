@@ -104,8 +104,6 @@ public:
     std::string write(int64_t sequence, int64_t layer_number, std::mt19937_64& engine);
     // Some tokens of each head get an importance.
     std::string set_importance(int64_t sequence, int64_t layer_number, std::mt19937_64& engine);
-    // Experts are drawn for some tokens of a layer, of which few are chosen often.
-    std::string set_experts(int64_t sequence, int64_t layer_number, std::mt19937_64& engine);
     // Rows of a type of the host's are appended, each to the heads in which it is no NaN; tokens: cells, or absent.
     std::string restore(TokenRows& rows);
     // What stats, positions and importance of all sequences have to say now.
@@ -202,7 +200,6 @@ private:
     double pressure_ = 0;
     bool keeps_importance_ = false;
     std::vector<OracleSequence> sequences_;
-    std::map<int64_t, std::vector<uint64_t>> expert_counts_; // of layers: moe
     uint64_t evictions_ = 0, passes_ = 0, steps_ = 0, refusals_ = 0;
     uint64_t picked_rows_ = 0;        // of the last step that tells_picks
     uint64_t picks_ = 0, misses_ = 0; // when statistics were looked at last

@@ -82,7 +82,8 @@ std::string CacheOracle::set_importance(int64_t sequence, int64_t layer_number, 
             if (engine() % 3 == 0) continue;
             for (uint64_t twice = engine() % 8 == 0 ? 2 : 1; twice > 0; --twice) { // the later value holds
                 positions.push_back(static_cast<int32_t>(token.token_id));
-                importance.push_back(static_cast<float>(engine() % 64) / 8); // ties among them
+                const bool is_inactive = setup_.policy == Policy::moe && engine() % 4 == 0;
+                importance.push_back(is_inactive ? -1 : static_cast<float>(engine() % 64) / 8); // ties among them
             }
             HeadToken& own = token.heads[head];
             if (!own.is_resident) continue; // and the call passes it over
@@ -93,60 +94,6 @@ std::string CacheOracle::set_importance(int64_t sequence, int64_t layer_number, 
                                           positions.data(), importance.data(), positions.size()) != WINNOW_OK)
             return failed(host_, "cache_set_importance");
     }
-    const std::string wrong = check_importance(sequence, layer_number);
-    return wrong.empty() ? look() : wrong;
-}
-
-std::string CacheOracle::set_experts(int64_t sequence, int64_t layer_number, std::mt19937_64& engine) {
-    OracleLayer& layer = at(sequence, layer_number);
-    const auto number = static_cast<uint64_t>(setup_.moe.experts);
-    const uint64_t of_token = 1 + engine() % 3;
-    std::vector<uint64_t>& counts = expert_counts_[layer_number];
-    counts.resize(number);
-    std::vector<int32_t> positions, experts;
-    std::vector<OracleToken*> tokens;
-    for (OracleToken& token : layer.tokens) {
-        if (engine() % 4 == 0) continue;
-        for (uint64_t twice = engine() % 8 == 0 ? 2 : 1; twice > 0; --twice) { // the later ones hold, all count
-            tokens.push_back(&token);
-            positions.push_back(static_cast<int32_t>(token.token_id));
-            for (uint64_t at = 0; at < of_token; ++at) { // the first ones more often
-                const uint64_t expert = engine() % (1 + engine() % (1 + engine() % number));
-                experts.push_back(static_cast<int32_t>(expert));
-                ++counts[expert];
-            }
-        }
-    }
-    const int32_t token = 0, wrong_experts[] = {0, engine() % 2 == 0 ? -1 : static_cast<int32_t>(number)};
-    if (host_.caches().set_experts(host_.get(), sequence, layer_number, &token, wrong_experts, 1, 2) !=
-            WINNOW_ERROR_INVALID_ARGUMENT ||
-        host_.message().find("experts[1]") == std::string::npos)
-        return "cache_set_experts takes an expert that there is not, or does not name it";
-    if (host_.caches().set_experts(host_.get(), sequence, layer_number, positions.data(), experts.data(),
-                                   positions.size(), of_token) != WINNOW_OK)
-        return failed(host_, "cache_set_experts");
-    uint64_t total = number;
-    for (const uint64_t each : counts) total += each;
-    for (size_t at = 0; at < tokens.size(); ++at) {
-        double worth = 0;
-        for (uint64_t i = 0; i < of_token; ++i) {
-            const uint64_t chosen = (counts[static_cast<size_t>(experts[at * of_token + i])] + 1) * number;
-            if (chosen * static_cast<uint64_t>(setup_.moe.inactive.whole) >=
-                total * static_cast<uint64_t>(setup_.moe.inactive.part))
-                worth += static_cast<double>(chosen) / static_cast<double>(total) / static_cast<double>(of_token);
-        }
-        for (HeadToken& own : tokens[at]->heads)
-            if (own.is_resident)
-                own.importance = worth > 0 ? Between{worth * (1 - 1e-6), worth * (1 + 1e-6)} : Between{-1, -1};
-    }
-    std::vector<uint64_t> told(number + 1, 77), expected = counts;
-    const uint64_t capacity = engine() % (number + 2);
-    expected.resize(std::min(capacity, number));
-    expected.resize(number + 1, 77);
-    uint64_t count = 0;
-    if (host_.caches().expert_counts(host_.get(), layer_number, told.data(), capacity, &count) != WINNOW_OK)
-        return failed(host_, "cache_expert_counts");
-    if (count != number || told != expected) return "cache_expert_counts tells other counts than the choices have";
     const std::string wrong = check_importance(sequence, layer_number);
     return wrong.empty() ? look() : wrong;
 }
@@ -232,7 +179,6 @@ std::string CacheOracle::reserve(int64_t sequence, int64_t tokens) {
 std::string CacheOracle::reset() {
     if (host_.caches().reset(host_.get()) != WINNOW_OK) return failed(host_, "cache_reset");
     for (OracleSequence& sequence : sequences_) sequence = empty_sequence();
-    expert_counts_.clear();
     evictions_ = passes_ = steps_ = picks_ = misses_ = 0;
     pressure_ = 0;
     note_rules();

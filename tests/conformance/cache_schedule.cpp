@@ -61,10 +61,8 @@ private:
 
     std::string one() {
         const int64_t sequence = draw(0, setup_.sequences - 1), kind = draw(1, 100);
-        if (setup_.policy == Policy::external)
-            if (const std::string wrong = set_importance(sequence, 30); !wrong.empty()) return wrong;
-        if (setup_.policy == Policy::moe)
-            if (const std::string wrong = set_experts(sequence, 40); !wrong.empty()) return wrong;
+        if (is_told(setup_.policy))
+            if (const std::string wrong = set_importance(sequence, 40); !wrong.empty()) return wrong;
         if (schedule_.is_decode) return tokens(sequence, 1, true);
         if (schedule_.is_tight) return one_of_tight(sequence, kind);
         if (kind <= 30) return decode(sequence, draw(1, 12));
@@ -338,12 +336,6 @@ private:
         if (!setup_.keeps_importance() || !chance(percent)) return "";
         note("set importances of sequence " + std::to_string(sequence));
         return in_each_layer(sequence, &CacheOracle::set_importance);
-    }
-
-    std::string set_experts(int64_t sequence, int64_t percent) {
-        if (!chance(percent)) return "";
-        note("set experts of sequence " + std::to_string(sequence));
-        return in_each_layer(sequence, &CacheOracle::set_experts);
     }
 
     std::string in_each_layer(int64_t sequence, std::string (CacheOracle::*call)(int64_t, int64_t, std::mt19937_64&)) {

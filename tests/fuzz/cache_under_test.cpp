@@ -326,15 +326,6 @@ void CacheUnderTest::set_importance(Input& input) {
                                        positions.size());
     });
     require(before == last_.positions, "importances leave which tokens are resident");
-    const uint64_t of_token = positions.empty() ? 1 : static_cast<uint64_t>(input.within(0, 3));
-    std::vector<int32_t> experts;
-    while (experts.size() < positions.size() * of_token + 1)
-        experts.push_back(static_cast<int32_t>(input.within(-1, 70)));
-    run([&] {
-        return caches().set_experts(cache_, sequence, layer, positions.data(), experts.data(), positions.size(),
-                                    of_token);
-    });
-    require(before == last_.positions, "experts leave which tokens are resident");
     require(status != WINNOW_OK || last_.stats.importance_bytes > 0 || last_.stats.bytes == 0,
             "a cache without importance takes none");
 }

@@ -98,28 +98,6 @@ static int32_t set_importance_of_the_first_head(winnow_cache* cache, int64_t seq
     return caches.set_importance(cache, sequence, layer, 0, positions, importance, count);
 }
 
-static int32_t experts_counted_twice(winnow_cache* cache, int64_t sequence, int64_t layer, const int32_t* positions,
-                                     const int32_t* experts, uint64_t count, uint64_t experts_per_token) {
-    (void)caches.set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
-    return caches.set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
-}
-
-static int32_t experts_leave_the_first_token(winnow_cache* cache, int64_t sequence, int64_t layer,
-                                             const int32_t* positions, const int32_t* experts, uint64_t count,
-                                             uint64_t experts_per_token) {
-    const float zero = 0;
-    const int32_t status = caches.set_experts(cache, sequence, layer, positions, experts, count, experts_per_token);
-    if (status == WINNOW_OK && count > 0) (void)caches.set_importance(cache, sequence, layer, 0, positions, &zero, 1);
-    return status;
-}
-
-static int32_t experts_of_the_first_layer(winnow_cache* cache, int64_t sequence, int64_t layer,
-                                          const int32_t* positions, const int32_t* experts, uint64_t count,
-                                          uint64_t experts_per_token) {
-    (void)layer;
-    return caches.set_experts(cache, sequence, 0, positions, experts, count, experts_per_token);
-}
-
 /* ---- What changes a sequence ---- */
 
 static int32_t truncate_ignored(winnow_cache* cache, int64_t sequence, int64_t length) {
@@ -313,9 +291,6 @@ static int choose(const char* defect) {
     DEFECT(tokens, importance_of_the_first_head)
     DEFECT(set_importance, set_importance_ignored)
     DEFECT(set_importance, set_importance_of_the_first_head)
-    DEFECT(set_experts, experts_counted_twice)
-    DEFECT(set_experts, experts_leave_the_first_token)
-    DEFECT(set_experts, experts_of_the_first_layer)
     DEFECT(truncate, truncate_ignored)
     DEFECT(remove, remove_leaves_the_memory)
     DEFECT(copy, copy_ignored)

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "cache/calls/set_experts.hpp"
 #include "cache/failures.hpp"
 #include "cache/layer/eviction_pass.hpp"
 #include "cache/layer/growth.hpp"
@@ -215,9 +214,7 @@ void set_config(CacheState& cache, const std::string& text) {
     check(cache, *to);
     Change change = prepare(cache, *to);
     cache.note_peak(change.bytes);
-    const bool has_same_experts = number_of_experts(to->config()) == number_of_experts(cache.geometry->config());
     const std::unique_ptr<Geometry> from = std::exchange(cache.geometry, std::move(to));
-    if (!has_same_experts) cache.expert_counts.clear();
     if (change.scratch) cache.scratch = std::move(*change.scratch);
     // The states of all layers are exchanged before anything is launched, because a launch may fail, and a state that
     // has not the geometry's layout must not be left behind.

@@ -25,7 +25,7 @@ std::vector<float> changed(const Geometry& geometry, const Layer& layer, const R
 
 } // namespace
 
-void set_importance(CacheState& cache, int64_t sequence, int64_t layer_number, HeadRange heads,
+void set_importance(CacheState& cache, int64_t sequence, int64_t layer_number, int64_t head,
                     std::span<const int32_t> token_ids, std::span<const float> importance) {
     const Geometry& geometry = *cache.geometry;
     if (!geometry.keeps_importance()) refuse(to_string(geometry.config()) + " keeps no importance");
@@ -34,19 +34,17 @@ void set_importance(CacheState& cache, int64_t sequence, int64_t layer_number, H
     const Layer& layer = cache.sequence(sequence).layers[static_cast<size_t>(layer_number)];
     struct Change {
         const Rows& rows;
-        int64_t head;
         std::vector<float> values;
     };
     std::vector<Change> changes;
-    for (int64_t head = heads.begin; head < heads.end; ++head)
-        for (const Part part : geometry.parts()) {
-            const Rows& rows = layer.rows(part);
-            changes.push_back({rows, head, changed(geometry, layer, rows, head, given)});
-        }
+    for (const Part part : geometry.parts()) {
+        const Rows& rows = layer.rows(part);
+        changes.push_back({rows, changed(geometry, layer, rows, head, given)});
+    }
     try {
         for (const Change& each : changes)
             if (!each.values.empty())
-                each.rows.importance->write(4 * static_cast<uint64_t>(each.head * each.rows.slots), each.values.data(),
+                each.rows.importance->write(4 * static_cast<uint64_t>(head * each.rows.slots), each.values.data(),
                                             4 * each.values.size());
     } catch (const Error& error) {
         fail(cache.device, true, error);

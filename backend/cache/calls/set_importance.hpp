@@ -7,13 +7,9 @@
 
 namespace winnow::cache {
 
-struct HeadRange {
-    int64_t begin, end;
-};
-
-// One value for each token id, in each of the KV heads. A token that a head does not hold is passed over; of one that
-// is named twice the later value holds.
-void set_importance(CacheState& cache, int64_t sequence, int64_t layer, HeadRange heads,
+// One value for each token id. A token that the KV head does not hold is passed over; of one that is named twice the
+// later value holds.
+void set_importance(CacheState& cache, int64_t sequence, int64_t layer, int64_t head,
                     std::span<const int32_t> token_ids, std::span<const float> importance);
 
 } // namespace winnow::cache

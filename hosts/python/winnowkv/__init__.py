@@ -3,6 +3,7 @@
     winnowkv.devices()             what Winnow can compute on
     winnowkv.llama_cpp.enable()    llama-cpp-python with its attention in Winnow (import winnowkv.llama_cpp)
     winnowkv.Context, Cache        Winnow's cache from Python
+    winnowkv.Experts               what tokens are worth to it by the experts of a model
     winnowkv.get_library_path()    for hosts that open a backend by path, with get_include() for its header
     winnowkv.plugin_path()         for GGML_BACKEND_PATH
 
@@ -17,8 +18,10 @@ from winnowkv._files import get_include, get_library_path, plugin_path
 
 if TYPE_CHECKING:
     from winnowkv.cache import Cache, Context, Error
+    from winnowkv.experts import Experts
 
-__all__ = ["Cache", "Context", "Device", "Error", "devices", "get_include", "get_library_path", "plugin_path"]
+__all__ = ["Cache", "Context", "Device", "Error", "Experts",
+           "devices", "get_include", "get_library_path", "plugin_path"]
 
 NO_DEVICE = ("no OpenCL driver offers a device; install one: pip install winnowkv_pocl-<...>.whl (CPUs, without root; "
              "ci/driver_wheel makes it), or the system's package (Debian, Ubuntu: apt install pocl-opencl-icd for "
@@ -74,4 +77,8 @@ def __getattr__(name: str) -> object:
         from winnowkv import cache
 
         return getattr(cache, name)
+    if name == "Experts":
+        from winnowkv.experts import Experts
+
+        return Experts
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

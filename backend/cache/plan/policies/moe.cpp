@@ -1,5 +1,5 @@
-// Tokens are worth what the experts are chosen for that a router of the host's sends them to (cache_set_experts,
-// set_experts.hpp); attention adds nothing to it.
+// The host says what tokens are worth by the experts that a router chose for them (cache_set_importance); attention
+// adds nothing to it. `experts` and `inactive` are of the host's rule.
 #include <array>
 
 #include "cache/plan/policies/policies.hpp"
