@@ -345,7 +345,7 @@ typedef struct winnow_cache_api {
      * head does not hold is passed over; of one that is named twice the later importance holds. Refused where the
      * policy keeps no importance. */
     int32_t (*set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
-                              const int32_t *positions, const float *importance, uint64_t count);
+                              const int64_t *positions, const float *importance, uint64_t count);
 } winnow_cache_api;
 
 #ifdef __cplusplus

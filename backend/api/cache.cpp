@@ -42,11 +42,10 @@ int32_t on_cache(winnow_cache* cache, const char* function, Action&& action) noe
 }
 
 // `count` positions, or cells. Only what is wrong is given a name.
-template <class T>
-std::span<const T> checked_positions(const winnow_cache& cache, const T* positions, uint64_t count) {
+std::span<const int64_t> checked_positions(const winnow_cache& cache, const int64_t* positions, uint64_t count) {
     if (count == 0) return {};
-    const std::span<const T> all(&checked(positions, "positions"), count);
-    const auto wrong = std::find_if_not(all.begin(), all.end(), [&](T each) { return is_token_id(cache, each); });
+    const std::span<const int64_t> all(&checked(positions, "positions"), count);
+    const auto wrong = std::find_if_not(all.begin(), all.end(), [&](int64_t each) { return is_token_id(cache, each); });
     if (wrong != all.end())
         expect_token_id(cache, ("positions[" + std::to_string(wrong - all.begin()) + "]").c_str(), *wrong);
     return all;
@@ -234,12 +233,12 @@ int32_t cache_tokens(winnow_cache* cache, int64_t sequence, int64_t layer, int64
 }
 
 int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                             const int32_t* positions, const float* importance, uint64_t count) {
+                             const int64_t* positions, const float* importance, uint64_t count) {
     return on_cache(cache, "cache_set_importance", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         expect_layer(*cache, layer);
         expect_head(*cache, head);
-        const std::span<const int32_t> all = checked_positions(*cache, positions, count);
+        const std::span<const int64_t> all = checked_positions(*cache, positions, count);
         if (count > 0) checked(importance, "importance");
         inside.set_importance(sequence, layer, head, all, {importance, all.size()});
     });

@@ -65,7 +65,7 @@ std::vector<HeldToken> Cache::tokens(int64_t sequence, int64_t layer, int64_t he
     return cache::tokens(*state_, sequence, layer, head, wants_importance);
 }
 
-void Cache::set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,
+void Cache::set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int64_t> positions,
                            std::span<const float> importance) {
     cache::set_importance(*state_, sequence, layer, head, positions, importance);
 }

@@ -42,7 +42,7 @@ public:
     void sequence_stats(int64_t sequence, winnow_cache_stats& out);
     // Refused where the importance is wanted and the policy keeps none; else it is 0 there.
     std::vector<HeldToken> tokens(int64_t sequence, int64_t layer, int64_t head, bool wants_importance);
-    void set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int32_t> positions,
+    void set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int64_t> positions,
                         std::span<const float> importance); // one for each position
 
     void set_config(const std::string& config);

@@ -210,7 +210,7 @@ static void drive_experts(void) {
     winnow_cache_step_desc step;
     winnow_cache_tokens look;
     int64_t kept[LENGTH];
-    int32_t t;
+    int64_t t;
     uint64_t chosen[EXPERTS] = {0};
     int h, i;
 
@@ -227,7 +227,7 @@ static void drive_experts(void) {
     step.k = &k_view, step.v = &v_view;
     for (t = 0; t < LENGTH; ++t) {
         const int is_rare = t % 16 == 8;
-        const int experts[OF_TOKEN] = {is_rare ? 6 : t % 6, is_rare ? 7 : (t + 1) % 6};
+        const int experts[OF_TOKEN] = {is_rare ? 6 : (int)(t % 6), is_rare ? 7 : (int)((t + 1) % 6)};
         const float worth = worth_of(experts, OF_TOKEN, chosen, EXPERTS);
         check(caches->step(cache, &step, NULL), "cache_step", NULL);
         for (h = 0; h < KV_HEADS; ++h)

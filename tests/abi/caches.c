@@ -251,7 +251,7 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     winnow_event *event = NULL;
     winnow_cache_stats stats;
     winnow_cache_info info;
-    int32_t position = -77;
+    int64_t position = -77;
     float importance = -77;
     int64_t anchor = 0;
     memset(&stats, 0, sizeof stats);

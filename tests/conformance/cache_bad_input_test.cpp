@@ -376,7 +376,7 @@ void add_edits(std::vector<CacheFault>& all) {
     add("tokens_of_head_minus_1", "head", [=](winnow_cache* c) { return look_at(c, 0, 0, -1); });
     add(
         "importance_that_is_not_kept", "importance", [=](winnow_cache* c) { return look_at(c, 0, 0, 0); }, true);
-    const auto set_importance = [](winnow_cache* c, int64_t layer, int64_t head, int32_t position) {
+    const auto set_importance = [](winnow_cache* c, int64_t layer, int64_t head, int64_t position) {
         const float value = 1;
         return caches().set_importance(c, 0, layer, head, &position, &value, 1);
     };
@@ -384,7 +384,7 @@ void add_edits(std::vector<CacheFault>& all) {
     add("set_importance_of_head", "head", [=](winnow_cache* c) { return set_importance(c, 0, kv_heads, 0); });
     add("set_importance_of_minus_1", "positions", [=](winnow_cache* c) { return set_importance(c, 0, 0, -1); });
     add("set_importance_beyond_the_context", "positions",
-        [=](winnow_cache* c) { return set_importance(c, 0, 0, static_cast<int32_t>(context)); });
+        [=](winnow_cache* c) { return set_importance(c, 0, 0, context); });
     add(
         "set_importance_that_is_not_kept", "importance", [=](winnow_cache* c) { return set_importance(c, 0, 0, 0); },
         true);

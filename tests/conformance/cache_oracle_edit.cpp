@@ -76,12 +76,12 @@ std::string CacheOracle::judge_call(const char* what, int32_t status, Refusal re
 std::string CacheOracle::set_importance(int64_t sequence, int64_t layer_number, std::mt19937_64& engine) {
     OracleLayer& layer = at(sequence, layer_number);
     for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head) {
-        std::vector<int32_t> positions;
+        std::vector<int64_t> positions;
         std::vector<float> importance;
         for (OracleToken& token : layer.tokens) {
             if (engine() % 3 == 0) continue;
             for (uint64_t twice = engine() % 8 == 0 ? 2 : 1; twice > 0; --twice) { // the later value holds
-                positions.push_back(static_cast<int32_t>(token.token_id));
+                positions.push_back(token.token_id);
                 const bool is_inactive = setup_.policy == Policy::moe && engine() % 4 == 0;
                 importance.push_back(is_inactive ? -1 : static_cast<float>(engine() % 64) / 8); // ties among them
             }

@@ -188,7 +188,7 @@ void CacheScript::add_looks() {
              },
          .observe = [this] { return portrait(); }});
     add(changing("cache_set_importance", [this] {
-        std::vector<int32_t> positions(context_tokens); // a head passes over those that it does not hold
+        std::vector<int64_t> positions(context_tokens); // a head passes over those that it does not hold
         std::iota(positions.begin(), positions.end(), 0);
         const std::vector<float> values(context_tokens, 3.5F);
         return caches().set_importance(cache_, 0, 0, 0, positions.data(), values.data(), context_tokens);

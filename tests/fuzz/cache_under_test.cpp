@@ -315,9 +315,8 @@ void CacheUnderTest::anchor(Input& input) {
 
 void CacheUnderTest::set_importance(Input& input) {
     const int64_t sequence = some_sequence(input);
-    std::vector<int32_t> positions;
-    for (int64_t count = input.within(0, 9); count > 0; --count)
-        positions.push_back(static_cast<int32_t>(some_position(input, sequence)));
+    std::vector<int64_t> positions;
+    for (int64_t count = input.within(0, 9); count > 0; --count) positions.push_back(some_position(input, sequence));
     const std::vector<float> importance = numbers(input, static_cast<int64_t>(positions.size()) + 1);
     const int64_t layer = input.within(0, setup_.layers - 1), head = input.within(0, setup_.kv_heads - 1);
     const auto before = last_.positions;

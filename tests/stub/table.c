@@ -87,13 +87,13 @@ static int32_t importance_of_the_first_head(winnow_cache* cache, int64_t sequenc
 }
 
 static int32_t set_importance_ignored(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                      const int32_t* positions, const float* importance, uint64_t count) {
+                                      const int64_t* positions, const float* importance, uint64_t count) {
     (void)cache, (void)sequence, (void)layer, (void)head, (void)positions, (void)importance, (void)count;
     return WINNOW_OK;
 }
 
 static int32_t set_importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                                const int32_t* positions, const float* importance, uint64_t count) {
+                                                const int64_t* positions, const float* importance, uint64_t count) {
     (void)head;
     return caches.set_importance(cache, sequence, layer, 0, positions, importance, count);
 }

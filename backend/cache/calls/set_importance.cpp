@@ -10,7 +10,7 @@ namespace {
 
 // A head's importances in a segment as they are going to be; empty where none changes.
 std::vector<float> changed(const Geometry& geometry, const Layer& layer, const Rows& rows, int64_t head,
-                           const std::unordered_map<int32_t, float>& given) {
+                           const std::unordered_map<int64_t, float>& given) {
     Layer::HeadSlots slots = layer.read_head(geometry, rows, head);
     bool is_changed = false;
     for (size_t slot = 0; slot < slots.entries.size(); ++slot) {
@@ -26,10 +26,10 @@ std::vector<float> changed(const Geometry& geometry, const Layer& layer, const R
 } // namespace
 
 void set_importance(CacheState& cache, int64_t sequence, int64_t layer_number, int64_t head,
-                    std::span<const int32_t> token_ids, std::span<const float> importance) {
+                    std::span<const int64_t> token_ids, std::span<const float> importance) {
     const Geometry& geometry = *cache.geometry;
     if (!geometry.keeps_importance()) refuse(to_string(geometry.config()) + " keeps no importance");
-    std::unordered_map<int32_t, float> given;
+    std::unordered_map<int64_t, float> given;
     for (size_t at = 0; at < token_ids.size(); ++at) given[token_ids[at]] = importance[at];
     const Layer& layer = cache.sequence(sequence).layers[static_cast<size_t>(layer_number)];
     struct Change {
