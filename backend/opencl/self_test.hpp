@@ -34,7 +34,7 @@ public:
     void test_attention();
 
     // Before each attention over slots, and over packed rows without slots, of which the first call tests: the kernel
-    // that test_attention left, by a step of a cache, or by packed rows. What comes out wrong is taken away likewise.
+    // that test_attention left, by fused attention, or by packed rows. What comes out wrong is taken away likewise.
     void test_slot_attention();
     void test_packed_attention();
 

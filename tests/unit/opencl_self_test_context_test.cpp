@@ -73,7 +73,7 @@ TEST_F(opencl_self_test_context, a_device_is_tested_once) {
     first->stats(stats);
     EXPECT_EQ(stats.kernel_launches, 2u + 2 * 3 + 2) << "what is tested is no launch of the host's";
     EXPECT_EQ(test_fused_attention(*first), "");
-    EXPECT_EQ(tested_.size(), 7u) << "a step, and what would append a token where the step did not";
+    EXPECT_EQ(tested_.size(), 7u) << "fused attention, and what would append a token where that did not";
     const std::unique_ptr<Device> second = make();
     EXPECT_EQ(test_slot_edit(*second), "");
     EXPECT_EQ(test_fused_attention(*second), "");
@@ -116,7 +116,7 @@ TEST_F(opencl_self_test_context, attention_that_is_miscompiled_gives_the_next_va
 }
 
 // Codes of turbo formats are looked up wrong, which attention over f16 has none of.
-TEST_F(opencl_self_test_context, a_step_that_is_miscompiled_gives_the_next_variant) {
+TEST_F(opencl_self_test_context, fused_attention_that_is_miscompiled_gives_the_next_variant) {
     miscompile("+ LOOKUP_AT_##table, index)", "+ LOOKUP_AT_##table, (index) & (SUBGROUP_SIZE ? 7 : 15))");
     for (int time = 0; time < 2; ++time) { // the second time as it was found
         const std::unique_ptr<Device> device = make();

@@ -185,21 +185,21 @@ TEST_F(opencl_self_test_of, a_shape_that_is_wrong_is_left_for_the_next) {
     EXPECT_NE(tensor.warnings[0].find("wrong with tensor cores"), std::string::npos) << tensor.warnings[0];
 }
 
-// is_wrong: of the capabilities as they are at that time, a step alone.
+// is_wrong: of the capabilities as they are at that time, fused attention alone.
 template <class IsWrong>
-void step(Tested& tested, const IsWrong& is_wrong) {
+void fused(Tested& tested, const IsWrong& is_wrong) {
     tested.make = [&](const RuntimeState& state) {
-        return std::make_unique<WrongDevice>(is_wrong(state.capabilities) ? "step" : "");
+        return std::make_unique<WrongDevice>(is_wrong(state.capabilities) ? "fused attention" : "");
     };
     tested.attention();
     EXPECT_TRUE(tested.warnings.empty());
     tested.slot_attention();
 }
 
-TEST_F(opencl_self_test_of, a_step_is_tested_before_the_first_attention_over_slots) {
+TEST_F(opencl_self_test_of, fused_attention_is_tested_before_the_first_attention_over_slots) {
     Tested tested;
-    step(tested, [](const Capabilities&) { return false; });
-    EXPECT_EQ(tested.made, 3) << "a token, a prompt and a step";
+    fused(tested, [](const Capabilities&) { return false; });
+    EXPECT_EQ(tested.made, 3) << "a token, a prompt and fused attention";
     EXPECT_EQ(tested.shape(), "subgroup");
     EXPECT_TRUE(tested.capabilities().has_tensor_cores);
     tested.slot_attention();
@@ -211,9 +211,9 @@ TEST_F(opencl_self_test_of, a_step_is_tested_before_the_first_attention_over_slo
     EXPECT_TRUE(tested.warnings.empty());
 }
 
-TEST_F(opencl_self_test_of, a_shape_in_which_a_step_is_wrong_is_left_for_the_next) {
+TEST_F(opencl_self_test_of, a_shape_in_which_fused_attention_is_wrong_is_left_for_the_next) {
     Tested tested;
-    step(tested, [](const Capabilities& now) { return now.has_tensor_cores; });
+    fused(tested, [](const Capabilities& now) { return now.has_tensor_cores; });
     EXPECT_EQ(tested.shape(), "subgroup");
     EXPECT_FALSE(tested.capabilities().has_tensor_cores);
     ASSERT_EQ(tested.warnings.size(), 1u);
@@ -222,7 +222,7 @@ TEST_F(opencl_self_test_of, a_shape_in_which_a_step_is_wrong_is_left_for_the_nex
                                        0),
               0u)
         << tested.warnings[0];
-    EXPECT_EQ(tested.made, 5) << "without tensor cores attention is tested as well, before a step";
+    EXPECT_EQ(tested.made, 5) << "without tensor cores attention is tested as well, before it is fused";
     tested.start();
     tested.attention();
     EXPECT_TRUE(tested.capabilities().has_tensor_cores);
@@ -231,7 +231,7 @@ TEST_F(opencl_self_test_of, a_shape_in_which_a_step_is_wrong_is_left_for_the_nex
     EXPECT_EQ(tested.made, 0);
 
     Tested all;
-    step(all, [](const Capabilities&) { return true; });
+    fused(all, [](const Capabilities&) { return true; });
     EXPECT_EQ(choose_variant("sdpa", all.capabilities(), {}, 1, 1).shape, "cpu");
     EXPECT_EQ(all.warnings.size(), 3u);
 }
@@ -258,7 +258,7 @@ TEST_F(opencl_self_test_of, a_test_of_attention_that_is_interrupted_is_made_agai
     tested.attention();
     tested.make = [](const RuntimeState&) -> std::unique_ptr<Device> { throw std::bad_alloc(); };
     EXPECT_THROW(tested.slot_attention(), std::bad_alloc);
-    tested.make = [](const RuntimeState&) { return std::make_unique<WrongDevice>("step"); };
+    tested.make = [](const RuntimeState&) { return std::make_unique<WrongDevice>("fused attention"); };
     tested.slot_attention();
     EXPECT_EQ(choose_variant("sdpa", tested.capabilities(), {}, 1, 1).shape, "cpu");
 }
