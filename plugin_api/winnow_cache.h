@@ -325,9 +325,9 @@ typedef struct winnow_cache_api {
      * tokens: their cells; NULL without cells, where they take the next positions.
      * If all that a sequence's layer had comes into one that is empty, of a cache of the same configuration and shape,
      * then the layer is as it was: the same bytes in the same slots, importance, and what comes next, unless the tokens
-     * were too few to have room for all of that (docs/cache.md). Else every head gets its tokens, packed rows
-     * of the packed segment's format bit for bit, and the importance, which is 0 where none came along. Refused where a
-     * record is damaged or of another version. When one of them fails, the sequence is as it was before. */
+     * were too few to have room for all of that (docs/cache.md). Else every head gets its tokens, packed rows of the
+     * packed segment's format bit for bit, and the importance, which is 0 where none came along. Refused where a record
+     * is damaged or of another version. When one of them fails, the sequence is as it was before. */
     int32_t (*export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t (*import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
 

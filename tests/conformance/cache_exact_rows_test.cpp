@@ -441,7 +441,8 @@ void run_refused() {
     TokenRows rows = make_token_rows(setup, 0, 0, {1, 2}, WINNOW_TYPE_F32);
     expect_refused(cache.caches().export_rows, rows, "expected F16 or BF16 for exact rows");
     rows.tokens = TestTensor();
-    expect_refused(cache.caches().import_rows, rows, "expected F16 or BF16 for exact rows");
+    rows.k = make_token_rows(setup, 0, 0, {1, 2}, WINNOW_TYPE_F16).k; // in F32 both are values
+    expect_refused(cache.caches().import_rows, rows, "v is F32, expected F16 or BF16 for exact rows");
     rows = make_rows(setup, 0, 0, {1, 2});
     expect_refused(cache.caches().import_rows, rows, "tokens is given, expected NULL");
     rows = make_token_rows(setup, 0, 0, {1, 2}, WINNOW_TYPE_F16);
