@@ -272,12 +272,12 @@ typedef struct winnow_cache_api {
     /* As after create, with the same configuration. */
     int32_t (*reset)(winnow_cache *cache);
 
-    /* All sequences in one file: versioned, with a checksum. load wants a cache of the same shape and configuration and
-     * replaces what it holds; a file that is damaged, cut short, of another shape or not one of these is refused, and
-     * the cache is as before. save writes beside the path and renames; when it fails, the old file is as it was. Both
-     * return NOT_FOUND where there is no such file or folder, IO where the system fails on the file, and
-     * INVALID_ARGUMENT where the path is a folder's or what is there is no such file. save refuses a symbolic link, and
-     * load follows it. */
+    /* All sequences in one file: versioned, with a checksum. load wants a cache of the same shape and configuration,
+     * created with the same profile, network and codebooks, and replaces what it holds; a file that is damaged, cut
+     * short, of another cache or not one of these is refused, and the cache is as before. save writes beside the path
+     * and renames; when it fails, the old file is as it was. Both return NOT_FOUND where there is no such file or
+     * folder, IO where the system fails on the file, and INVALID_ARGUMENT where the path is a folder's or what is there
+     * is no such file. save refuses a symbolic link, and load follows it. */
     int32_t (*save)(winnow_cache *cache, const char *path);
     int32_t (*load)(winnow_cache *cache, const char *path);
 

@@ -1,10 +1,25 @@
 // What a cache holds: sequences and their layers, and the memory that layers share.
 #include "cache/cache_state.hpp"
 
+#include <xxhash.h>
+
 #include "cache/plan/pressure.hpp"
 #include "cache/recall/recall.hpp"
 
 namespace winnow::cache {
+namespace {
+
+template <class T>
+uint64_t hash_of(const std::vector<T>& numbers) {
+    return numbers.empty() ? 0 : XXH3_64bits(numbers.data(), numbers.size() * sizeof(T));
+}
+
+ResourceHashes hashes_of(const CacheRequest& request) {
+    static_assert(sizeof(LayerProfile) == 3 * sizeof(double));
+    return {hash_of(request.profile), hash_of(request.network), request.codebooks ? hash_of(*request.codebooks) : 0};
+}
+
+} // namespace
 
 Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots) {
     Scratch scratch;
@@ -16,12 +31,14 @@ Scratch make_scratch(Device& device, const Geometry& geometry, int64_t slots) {
 }
 
 CacheState::CacheState(Device& on, std::unique_ptr<Geometry> sizes) : device(on), geometry(std::move(sizes)) {
+    resources = hashes_of(geometry->request());
     sequences = new_sequences();
 }
 
 CacheState::CacheState(CacheState& before, std::vector<Sequence> empty)
     : device(before.device), geometry(std::move(before.geometry)), log(std::move(before.log)),
-      cold_file(std::move(before.cold_file)), codebooks(std::move(before.codebooks)), sequences(std::move(empty)) {}
+      cold_file(std::move(before.cold_file)), codebooks(std::move(before.codebooks)), resources(before.resources),
+      sequences(std::move(empty)) {}
 
 std::vector<Sequence> CacheState::new_sequences() const {
     std::vector<Sequence> all;

@@ -52,8 +52,13 @@ struct PickCounts {
     }
 };
 
+// XXH3-64 of what a cache was created with; 0: without.
+struct ResourceHashes {
+    uint64_t profile = 0, network = 0, codebooks = 0;
+};
+
 struct CacheState {
-    CacheState(Device& on, std::unique_ptr<Geometry> sizes);
+    CacheState(Device& on, std::unique_ptr<Geometry> sizes); // of a request that has its codebooks
     // The cache again, with its new_sequences; nothing of it can fail.
     CacheState(CacheState& before, std::vector<Sequence> empty);
 
@@ -62,6 +67,7 @@ struct CacheState {
     Log log = [](int32_t, const std::string&) {};
     std::shared_ptr<ColdFile> cold_file; // of recall; none: the cold tier lies in memory, as packed segments
     std::unique_ptr<Buffer> codebooks;   // of recall, of all layers; none: signatures are of signs
+    ResourceHashes resources;
     ColdScratch cold_scratch;
     std::unique_ptr<Buffer> carried;        // of recall, where memory is reserved: what the queries of a prompt carry
     std::unique_ptr<Buffer> cell_positions; // likewise: what evict_oldest takes

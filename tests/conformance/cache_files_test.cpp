@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "cache_cases.hpp"
+#include "cache_codebooks.hpp"
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
@@ -176,6 +177,54 @@ void run_of_another_cache() {
     expect_refused("fewer sequences", [](CacheSetup& s) { s.sequences = 1; });
 }
 
+// A cache that was created with other numbers of the model takes nothing of it, and learns which.
+void run_of_another_resource() {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("cache");
+    const CacheSetup setup{.policy = Policy::h2o};
+    const std::string config = setup.config();
+    const auto codebooks = random_codebooks(setup);
+    std::vector<double> profile(static_cast<size_t>(3 * setup.layers), .5);
+    winnow_cache_desc desc = desc_of(setup, config);
+    desc.profile = profile.data();
+    desc.codebooks = codebooks->data();
+    desc.codebooks_size = codebooks->size();
+    Session& session = subject();
+    const winnow_cache_api& caches = session.caches();
+    const auto with_cache = [&](const winnow_cache_desc& of, auto call) {
+        winnow_cache* cache = nullptr;
+        ASSERT_EQ(caches.create(session.context(), &of, &cache), WINNOW_OK) << session.message();
+        call(cache);
+        ASSERT_EQ(caches.destroy(cache), WINNOW_OK) << session.message();
+    };
+    ASSERT_NO_FATAL_FAILURE(with_cache(desc, [&](winnow_cache* cache) {
+        ASSERT_EQ(caches.save(cache, path.c_str()), WINNOW_OK) << session.message();
+        EXPECT_EQ(caches.load(cache, path.c_str()), WINNOW_OK) << session.message();
+    }));
+    const auto expect_refused = [&](const std::string& name, const winnow_cache_desc& other) {
+        with_cache(other, [&](winnow_cache* cache) {
+            EXPECT_EQ(caches.load(cache, path.c_str()), WINNOW_ERROR_INVALID_ARGUMENT) << name;
+            EXPECT_NE(session.message().find("winnow_cache_desc." + name), std::string::npos) << session.message();
+        });
+    };
+    winnow_cache_desc other = desc;
+    std::vector<double> numbers = profile;
+    numbers.back() = .25;
+    other.profile = numbers.data();
+    expect_refused("profile", other);
+    other.profile = nullptr;
+    expect_refused("profile", other);
+    other = desc;
+    std::vector<double> networks(desc.network, desc.network + desc.network_count);
+    networks.front() += 1;
+    other.network = networks.data();
+    expect_refused("network", other);
+    other = desc;
+    other.codebooks = nullptr;
+    other.codebooks_size = 0;
+    expect_refused("codebooks", other);
+}
+
 // save takes no link's place, whatever it points to; load reads what it points to.
 void run_links() {
     const TemporaryFolder folder;
@@ -240,6 +289,7 @@ void register_cache_files() {
     }
     register_cache_test("file", "links", __FILE__, __LINE__, [] { run_links(); });
     register_cache_test("file", "of_another_cache", __FILE__, __LINE__, [] { run_of_another_cache(); });
+    register_cache_test("file", "of_another_resource", __FILE__, __LINE__, [] { run_of_another_resource(); });
 }
 
 } // namespace winnow::conformance

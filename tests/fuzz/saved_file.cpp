@@ -57,6 +57,7 @@ SavedFile read_saved_file(const std::string& bytes, int64_t sequences, const std
     Walk walk(file);
     walk.skip(16);            // header
     walk.skip(walk.number()); // configuration
+    walk.numbers(3);          // hashes of resources
     walk.numbers(walk.number());
     walk.numbers(3); // counters
     for (int64_t sequence = 0; sequence < sequences; ++sequence) {

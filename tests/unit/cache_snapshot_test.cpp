@@ -234,6 +234,48 @@ TEST_F(cache_snapshot, another_cache_refuses_it) {
     EXPECT_NE(refused(changed), "");
 }
 
+// Also where the configuration needs none of them: cache_set_config may take one that does.
+TEST_F(cache_snapshot, a_cache_with_other_resources_refuses_it) {
+    CacheRequest made = request();
+    made.profile = {{1, 2, 3}, {4, 5, 6}};
+    made.network = {1, 2, 3};
+    const auto with_codebooks = [](CacheRequest all, std::vector<uint16_t> halves) {
+        all.codebooks = std::make_shared<std::vector<uint16_t>>(std::move(halves)); // which the cache empties
+        return all;
+    };
+    Cache source(device_, with_codebooks(made, {7, 8}));
+    append(source, 0, 30);
+    source.save(path());
+    const auto refused = [&](const CacheRequest& changed) {
+        Cache other(device_, changed);
+        append(other, 0, 5);
+        std::string why = refusal(other, path());
+        EXPECT_EQ(other.positions(0, 0, 0).back(), why.empty() ? 29 : 4);
+        return why;
+    };
+    const auto hash_of = [](const auto& numbers) {
+        char text[17];
+        const XXH64_hash_t hash = XXH3_64bits(numbers.data(), numbers.size() * sizeof numbers[0]);
+        std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+        return std::string(text);
+    };
+    EXPECT_EQ(refused(with_codebooks(made, {7, 8})), "");
+    CacheRequest changed = made;
+    changed.profile[1].variance = 7;
+    EXPECT_NE(refused(with_codebooks(changed, {7, 8}))
+                  .find("was saved by a cache with winnow_cache_desc.profile of hash " + hash_of(made.profile) +
+                        ", and that of this cache has " + hash_of(changed.profile) + ": create the cache with"),
+              std::string::npos);
+    changed = made;
+    changed.network.clear();
+    EXPECT_NE(
+        refused(with_codebooks(changed, {7, 8}))
+            .find("winnow_cache_desc.network of hash " + hash_of(made.network) + ", and that of this cache has none"),
+        std::string::npos);
+    EXPECT_NE(refused(with_codebooks(made, {7, 9})).find("winnow_cache_desc.codebooks of hash"), std::string::npos);
+    EXPECT_NE(refused(made).find("winnow_cache_desc.codebooks of hash"), std::string::npos);
+}
+
 TEST_F(cache_snapshot, without_memory_or_a_place_nothing_happens) {
     append(*cache_, 0, 30);
     EXPECT_THROW(cache_->save(folder_.file("none/cache")), Error);

@@ -79,8 +79,8 @@ private:
 Config parse(std::string_view text);
 // The canonical string, which parse takes back: what differs from the defaults, in the order of keys_of.
 std::string to_string(const Config& config);
-// The same as files and states have it: where rows that are not hot lie is not theirs to say, and networks and
-// codebooks are those of the cache that reads them.
+// The same as files and states have it: where rows that are not hot lie, and the files of networks and codebooks, are
+// not theirs to say.
 std::string without_folder(Config config);
 // Another policy with its own defaults and this configuration's values of the common keys.
 Config with_policy(const Config& config, std::string_view policy);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <optional>
 
 #include "cache/recall/cold_rows.hpp"
@@ -14,7 +15,7 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array<char, 8> magic{'W', 'I', 'N', 'N', 'O', 'W', 'C', 'A'};
-constexpr uint32_t file_version = 1;
+constexpr uint32_t file_version = 2;
 constexpr uint32_t byte_order = 0x01020304;
 
 struct Header {
@@ -36,6 +37,19 @@ std::vector<int64_t> shape_of(const Geometry& geometry) {
 std::vector<char> config_of(const Geometry& geometry) {
     const std::string text = without_folder(geometry.config());
     return {text.begin(), text.end()};
+}
+
+std::string text_of(uint64_t hash) {
+    std::array<char, 17> text{"none"};
+    if (hash != 0) std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash));
+    return text.data();
+}
+
+void check_resource(const char* name, uint64_t saved, uint64_t ours, const CheckedReader& file) {
+    if (saved == ours) return;
+    file.refuse_file(std::string("was saved by a cache with winnow_cache_desc.") + name + " of hash " + text_of(saved) +
+                     ", and that of this cache has " + text_of(ours) +
+                     ": create the cache with the one that was saved with, or read the prompt again");
 }
 
 // A layer's numbers beside its token index.
@@ -145,7 +159,8 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     return layer;
 }
 
-void check_header(const Geometry& geometry, CheckedReader& file) {
+void check_header(const CacheState& cache, CheckedReader& file) {
+    const Geometry& geometry = *cache.geometry;
     if (file.left() < sizeof(Header)) file.refuse_file("is not a saved cache");
     const auto header = file.value<Header>();
     if (header.magic != magic) file.refuse_file("is not a saved cache");
@@ -157,6 +172,11 @@ void check_header(const Geometry& geometry, CheckedReader& file) {
     if (config != config_of(geometry))
         file.refuse_file("was saved with " + quote({config.data(), config.size()}) + ", expected " +
                          quote(without_folder(geometry.config())));
+    const auto saved = file.value<ResourceHashes>();
+    const ResourceHashes& ours = cache.resources;
+    check_resource("profile", saved.profile, ours.profile, file);
+    check_resource("network", saved.network, ours.network, file);
+    check_resource("codebooks", saved.codebooks, ours.codebooks, file);
     if (file.values<int64_t>() != shape_of(geometry))
         file.refuse_file("is of a cache with other layers, heads, sizes, context, sequences, cells or budgets");
 }
@@ -178,6 +198,7 @@ void save(CacheState& cache, const std::string& path) {
     CheckedWriter file(path);
     file.value(Header{});
     file.values(config_of(*cache.geometry));
+    file.value(cache.resources);
     file.values(shape_of(*cache.geometry));
     for (const uint64_t count : {cache.evictions, cache.eviction_passes, cache.steps}) file.value(count);
     for (Sequence& sequence : cache.sequences) {
@@ -190,7 +211,7 @@ void save(CacheState& cache, const std::string& path) {
 
 void load(CacheState& cache, const std::string& path) {
     CheckedReader file(path);
-    check_header(*cache.geometry, file);
+    check_header(cache, file);
     std::array<uint64_t, 3> counts{};
     for (uint64_t& count : counts) count = file.value<uint64_t>();
     std::vector<Sequence> sequences;
