@@ -137,6 +137,28 @@ typedef struct winnow_cache_rows_desc {
     uint32_t v_first;
 } winnow_cache_rows_desc;
 
+/* How a host takes (write) or gives (read) the next `size` bytes of a stream, at least one. It returns 0 when it has
+ * done so; any other number ends the call that asked. It runs within that call, in its thread, and is asked for the
+ * bytes in their order, in pieces of any size. `bytes` is valid until it returns. It must call nothing on the cache's
+ * context. */
+typedef int32_t (*winnow_write_callback)(void *user_data, const void *bytes, uint64_t size);
+typedef int32_t (*winnow_read_callback)(void *user_data, void *bytes, uint64_t size);
+
+/* What cache_save writes, and where; what cache_load replaces, and from where. A saved cache is a stream of bytes: a
+ * file, or what passes through a callback. Either path is given or the callback of the call, write for cache_save and
+ * read for cache_load. */
+typedef struct winnow_cache_state_desc {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    const winnow_extension *next;
+    int64_t sequence; /* -1: all sequences */
+    const char *path; /* of a file, zero terminated; or NULL */
+    winnow_write_callback write;
+    winnow_read_callback read;
+    void *user_data; /* for the callback */
+    uint64_t size;   /* with read: bytes of the stream, all of which are read; else 0 */
+} winnow_cache_state_desc;
+
 /* What a cache holds. Bytes count the memory in use, whole chunks of it. */
 typedef struct winnow_cache_stats {
     uint32_t struct_size;
@@ -272,14 +294,21 @@ typedef struct winnow_cache_api {
     /* As after create, with the same configuration. */
     int32_t (*reset)(winnow_cache *cache);
 
-    /* All sequences in one file: versioned, with a checksum. load wants a cache of the same shape and configuration,
-     * created with the same profile, network and codebooks, and replaces what it holds; a file that is damaged, cut
-     * short, of another cache or not one of these is refused, and the cache is as before. save writes beside the path
-     * and renames; when it fails, the old file is as it was. Both return NOT_FOUND where there is no such file or
-     * folder, IO where the system fails on the file, and INVALID_ARGUMENT where the path is a folder's or what is there
-     * is no such file. save refuses a symbolic link, and load follows it. */
-    int32_t (*save)(winnow_cache *cache, const char *path);
-    int32_t (*load)(winnow_cache *cache, const char *path);
+    /* Saved caches: one sequence, or all of them, as a stream with a version and a checksum. A file has the bytes that
+     * write would be given. What comes after a load is the same as if it came after the save.
+     * save waits for enqueued work. load replaces the sequence, or all of them, by a stream of as many sequences; these
+     * may have had other numbers, in a cache of another max_sequences, but of the same configuration and shape, created
+     * with the same profile, network and codebooks. It refuses a stream that is damaged, ends early, goes on behind its
+     * end or is of another cache. It replaces nothing before all was read and checked: whenever it fails, the cache is
+     * as before.
+     * With a path, save writes beside it, syncs and renames: when it fails, the old file is as it was. It refuses a
+     * symbolic link, which load follows. What write was given by a save that failed is no saved cache.
+     * INVALID_ARGUMENT: a stream that is refused, or a path of what is no regular file. NOT_FOUND: there is no such
+     * file or folder. IO: the system fails on the file, or the callback returned another number than 0. */
+    int32_t (*save)(winnow_cache *cache, const winnow_cache_state_desc *desc);
+    int32_t (*load)(winnow_cache *cache, const winnow_cache_state_desc *desc);
+    /* *size: how many bytes save would write now of a sequence (-1: of all sequences). Waits for nothing. */
+    int32_t (*saved_size)(winnow_cache *cache, int64_t sequence, uint64_t *size);
 
     /* Waits for enqueued work, then looks. stats: of the whole cache where sequence is -1, else of that sequence, for
      * servers that give each of their users one: evictions then counts from when the sequence was empty, a copy begins

@@ -51,11 +51,6 @@ std::span<const int64_t> checked_positions(const winnow_cache& cache, const int6
     return all;
 }
 
-const char* checked_path(const char* path) {
-    if (checked(path, "path") == 0) invalid("path is \"\", expected a file's");
-    return path;
-}
-
 // A string for memory of the host's, which has `size` bytes: how much it needs, and the string where there is room.
 void write_text(const std::string& text, char* target, uint64_t& size) {
     if (target != nullptr && size > text.size()) std::memcpy(target, text.c_str(), text.size() + 1);
@@ -193,12 +188,19 @@ int32_t cache_reset(winnow_cache* cache) {
     return on_cache(cache, "cache_reset", [](cache::Cache& inside) { inside.reset(); });
 }
 
-int32_t cache_save(winnow_cache* cache, const char* path) {
-    return on_cache(cache, "cache_save", [&](cache::Cache& inside) { inside.save(checked_path(path)); });
+int32_t cache_save(winnow_cache* cache, const winnow_cache_state_desc* desc) {
+    return on_cache(cache, "cache_save", [&](cache::Cache& inside) { inside.save(to_cache_saving(*cache, desc)); });
 }
 
-int32_t cache_load(winnow_cache* cache, const char* path) {
-    return on_cache(cache, "cache_load", [&](cache::Cache& inside) { inside.load(checked_path(path)); });
+int32_t cache_load(winnow_cache* cache, const winnow_cache_state_desc* desc) {
+    return on_cache(cache, "cache_load", [&](cache::Cache& inside) { inside.load(to_cache_loading(*cache, desc)); });
+}
+
+int32_t cache_saved_size(winnow_cache* cache, int64_t sequence, uint64_t* size) {
+    return on_cache(cache, "cache_saved_size", [&](cache::Cache& inside) {
+        expect_sequence_or_all(*cache, "sequence", sequence);
+        checked(size, "size") = inside.saved_size(sequence);
+    });
 }
 
 int32_t cache_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
@@ -306,6 +308,7 @@ const winnow_cache_api cache_table = {
     .reset = cache_reset,
     .save = cache_save,
     .load = cache_load,
+    .saved_size = cache_saved_size,
     .stats = cache_stats,
     .tokens = cache_tokens,
     .set_config = cache_set_config,

@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t most_axis = 1 << 16;   // layers, heads, sizes, sequences
 constexpr int64_t most_tokens = 1 << 30; // counts of tokens are below this
 constexpr uint64_t most_network_numbers = uint64_t{1} << 32;
+constexpr uint64_t most_state_bytes = uint64_t{1} << 62;
 constexpr std::string_view default_config = "winnow";
 
 // How many token ids a sequence has: positions of the context, or cells.
@@ -58,6 +59,25 @@ std::shared_ptr<std::vector<uint16_t>> to_codebooks(const void* bytes, uint64_t 
     if (bytes == nullptr) return nullptr;
     return std::make_shared<std::vector<uint16_t>>(
         cache::read_codebooks({static_cast<const std::byte*>(bytes), size}, shape));
+}
+
+// Each call has a callback of its own.
+winnow_cache_state_desc to_state(const winnow_cache& cache, const winnow_cache_state_desc* desc, bool is_loaded) {
+    const winnow_cache_state_desc given = read_desc(desc, "desc");
+    expect_sequence_or_all(cache, "sequence", given.sequence);
+    const bool has_read = given.read != nullptr, has_write = given.write != nullptr;
+    if (is_loaded ? has_write : has_read)
+        invalid(is_loaded ? "write is given, expected NULL in cache_load"
+                          : "read is given, expected NULL in cache_save");
+    const std::string callback = is_loaded ? "read" : "write";
+    const bool has_path = given.path != nullptr, has_callback = has_read || has_write;
+    if (has_path && has_callback) invalid("path and " + callback + " are given, expected one of them");
+    if (!has_path && !has_callback) invalid("neither path nor " + callback + " is given, expected one of them");
+    if (has_path && given.path[0] == 0) invalid("path is \"\", expected a file's");
+    if (given.size > most_state_bytes)
+        invalid("size is " + std::to_string(given.size) + ", expected at most " + std::to_string(most_state_bytes));
+    if (given.size != 0 && !has_read) invalid("size is " + std::to_string(given.size) + ", expected 0 without read");
+    return given;
 }
 
 // Layer, sequence and tensors; the shapes are still to be compared.
@@ -187,6 +207,27 @@ cache::CacheRows to_imported_rows(const winnow_cache& cache, const winnow_cache_
     return to_new_rows(cache, given);
 }
 
+cache::CacheSaving to_cache_saving(const winnow_cache& cache, const winnow_cache_state_desc* desc) {
+    const winnow_cache_state_desc given = to_state(cache, desc, false);
+    cache::CacheSaving saving{given.sequence};
+    if (given.path != nullptr)
+        saving.path = given.path;
+    else
+        saving.write = [given](const void* bytes, uint64_t size) { return given.write(given.user_data, bytes, size); };
+    return saving;
+}
+
+cache::CacheLoading to_cache_loading(const winnow_cache& cache, const winnow_cache_state_desc* desc) {
+    const winnow_cache_state_desc given = to_state(cache, desc, true);
+    cache::CacheLoading loading{given.sequence};
+    loading.size = given.size;
+    if (given.path != nullptr)
+        loading.path = given.path;
+    else
+        loading.read = [given](void* bytes, uint64_t size) { return given.read(given.user_data, bytes, size); };
+    return loading;
+}
+
 void expect_layer(const winnow_cache& cache, int64_t layer) {
     expect_count("layer", layer, cache.request.shape.layers - 1, 0);
 }
@@ -197,6 +238,10 @@ void expect_head(const winnow_cache& cache, int64_t head) {
 
 void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequence) {
     expect_count(name, sequence, cache.request.max_sequences - 1, 0);
+}
+
+void expect_sequence_or_all(const winnow_cache& cache, const char* name, int64_t sequence) {
+    expect_count(name, sequence, cache.request.max_sequences - 1, -1);
 }
 
 void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens) {

@@ -53,9 +53,11 @@ void Cache::reset() {
     state_ = std::make_unique<CacheState>(*state_, std::move(empty));
 }
 
-void Cache::save(const std::string& path) { cache::save(*state_, path); }
+void Cache::save(const CacheSaving& into) { cache::save(*state_, into); }
 
-void Cache::load(const std::string& path) { cache::load(*state_, path); }
+void Cache::load(const CacheLoading& from) { cache::load(*state_, from); }
+
+uint64_t Cache::saved_size(int64_t sequence) { return cache::saved_size(*state_, sequence); }
 
 void Cache::stats(winnow_cache_stats& out) { cache::stats(*state_, out); }
 

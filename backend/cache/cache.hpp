@@ -35,8 +35,9 @@ public:
     void shift(int64_t sequence, int64_t begin, int64_t end, int64_t delta);
     void reset();
 
-    void save(const std::string& path);
-    void load(const std::string& path);
+    void save(const CacheSaving& into);
+    void load(const CacheLoading& from);
+    uint64_t saved_size(int64_t sequence); // -1: of all
 
     void stats(winnow_cache_stats& out); // all fields but struct_size
     void sequence_stats(int64_t sequence, winnow_cache_stats& out);

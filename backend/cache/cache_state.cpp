@@ -52,12 +52,6 @@ Sequence CacheState::new_sequence() const {
     return sequence;
 }
 
-void CacheState::replace_sequences(std::vector<Sequence>& others) {
-    sequences.swap(others);
-    layer_bytes = 0;
-    for (const Sequence& sequence : sequences) layer_bytes += sequence.bytes();
-}
-
 uint64_t Sequence::bytes() const {
     uint64_t sum = 0;
     for (const Layer& layer : layers) sum += layer.bytes();

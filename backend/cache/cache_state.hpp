@@ -85,8 +85,7 @@ struct CacheState {
     Sequence& sequence(int64_t number) { return sequences[static_cast<size_t>(number)]; }
     Sequence new_sequence() const;
     std::vector<Sequence> new_sequences() const;
-    void replace_sequences(std::vector<Sequence>& others); // swaps
-    uint64_t bytes() const {                               // with scratch
+    uint64_t bytes() const { // with scratch
         return layer_bytes + passing_bytes + geometry->scratch_bytes(scratch.slots) + cold_scratch.bytes(*geometry) +
                (carried ? carried->size() : 0) + (cell_positions ? cell_positions->size() : 0);
     }

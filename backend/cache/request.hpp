@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +55,20 @@ struct HeldToken {
     int32_t id = 0; // its position, or cell
     float importance = 0;
     int32_t segment = 0;
+};
+
+// winnow_cache_state_desc, checked, of a call that saves: path is "" where write is given.
+struct CacheSaving {
+    int64_t sequence = -1; // -1: all
+    std::string path{};
+    std::function<int32_t(const void*, uint64_t)> write{};
+};
+// Of one that loads.
+struct CacheLoading {
+    int64_t sequence = -1;
+    std::string path{};
+    std::function<int32_t(void*, uint64_t)> read{};
+    uint64_t size = 0; // of what read gives
 };
 
 // What a cache of this request uses when one sequence has so many tokens.

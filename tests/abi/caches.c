@@ -20,6 +20,8 @@ typedef struct cache_work {
     LONGER(winnow_cache_rows_desc) rows;
     LONGER(winnow_cache_info) info;
     LONGER(winnow_cache_tokens) look;
+    LONGER(winnow_cache_state_desc) state;
+    uint64_t written; /* bytes of a saved cache */
 } cache_work;
 
 static const uint32_t canary = 0xdeadbeefu;
@@ -38,6 +40,12 @@ static winnow_tensor row_of(float *data, int64_t heads) {
     tensor.stride[1] = tensor.stride[2] = 64;
     tensor.stride[3] = 4;
     return tensor;
+}
+
+static int32_t count_written(void *user_data, const void *bytes, uint64_t size) {
+    (void)bytes;
+    *(uint64_t *)user_data += size;
+    return 0;
 }
 
 static void fill_out(cache_work *work) {
@@ -76,6 +84,10 @@ static void prepare(cache_work *work) {
     work->rows.first.v = &work->v_view;
     work->info.first.struct_size = sizeof work->info.first;
     work->look.first.struct_size = sizeof work->look.first;
+    work->state.first.struct_size = sizeof work->state.first;
+    work->state.first.sequence = -1;
+    work->state.first.write = count_written;
+    work->state.first.user_data = &work->written;
 }
 
 /* 1: out is the one value of the cache; 0: it is as prepared; -1: neither, or a canary fell. */
@@ -133,6 +145,18 @@ static int32_t call_import(const abi_backend *backend, void *data) {
     int32_t status = backend->caches->import_rows(work->cache, &work->rows.first);
     if (tokens_of(backend, work->cache) != (uint64_t)(status == WINNOW_OK)) status = -1;
     return backend->caches->reset(work->cache) == WINNOW_OK ? status : -1;
+}
+
+/* Saves an empty cache; -1: a refused call wrote something, or a good one another size than it said. */
+static int32_t call_save(const abi_backend *backend, void *data) {
+    cache_work *work = (cache_work *)data;
+    uint64_t size = 0;
+    int32_t status;
+    work->written = 0;
+    status = backend->caches->save(work->cache, &work->state.first);
+    if (status != WINNOW_OK) return work->written == 0 ? status : -1;
+    if (backend->caches->saved_size(work->cache, -1, &size) != WINNOW_OK) return -1;
+    return size == work->written ? status : -1;
 }
 
 static int32_t fill_estimate(const abi_backend *backend, void *target) {
@@ -199,6 +223,11 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     what.tail = work->rows.tail;
     what.call = call_import;
     abi_check_read(run, backend, &what);
+    what.struct_size = &work->state.first.struct_size;
+    what.ours = sizeof work->state.first;
+    what.tail = work->state.tail;
+    what.call = call_save;
+    abi_check_read(run, backend, &what);
     what.struct_size = &work->info.first.struct_size;
     what.ours = sizeof work->info.first;
     what.tail = work->info.tail;
@@ -215,24 +244,27 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     what.tail = work->desc.tail;
     abi_check_read(run, backend, &what);
 
-    work->desc.first.flags = work->step.first.flags = work->rows.first.flags = 1;
+    work->desc.first.flags = work->step.first.flags = work->rows.first.flags = work->state.first.flags = 1;
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_describe(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_import(backend, work), WINNOW_ERROR_UNSUPPORTED);
-    work->desc.first.flags = work->step.first.flags = work->rows.first.flags = 0;
+    EXPECT_STATUS(call_save(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    work->desc.first.flags = work->step.first.flags = work->rows.first.flags = work->state.first.flags = 0;
     memset(&extension, 0, sizeof extension);
     extension.struct_size = sizeof extension;
     extension.type = 0x7ffffff1u;
-    work->desc.first.next = work->step.first.next = work->rows.first.next = &extension;
+    work->desc.first.next = work->step.first.next = work->rows.first.next = work->state.first.next = &extension;
     EXPECT_STATUS(call_create(backend, work), WINNOW_OK);
     EXPECT_STATUS(call_step(backend, work), WINNOW_OK);
     EXPECT_STATUS(call_import(backend, work), WINNOW_OK);
+    EXPECT_STATUS(call_save(backend, work), WINNOW_OK);
     extension.flags = WINNOW_EXTENSION_REQUIRED;
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_import(backend, work), WINNOW_ERROR_UNSUPPORTED);
-    work->desc.first.next = work->step.first.next = work->rows.first.next = NULL;
+    EXPECT_STATUS(call_save(backend, work), WINNOW_ERROR_UNSUPPORTED);
+    work->desc.first.next = work->step.first.next = work->rows.first.next = work->state.first.next = NULL;
 
     abi_check_fill(run, backend, fill_estimate, of_stats);
     cache_to_look_at = work->cache;
@@ -279,10 +311,12 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(caches->copy(NULL, 0, 0), invalid);
     EXPECT_STATUS(caches->shift(NULL, 0, 0, -1, 1), invalid);
     EXPECT_STATUS(caches->reset(NULL), invalid);
-    EXPECT_STATUS(caches->save(NULL, "never_written"), invalid);
+    EXPECT_STATUS(caches->save(NULL, &work->state.first), invalid);
     EXPECT_STATUS(caches->save(cache, NULL), invalid);
-    EXPECT_STATUS(caches->load(NULL, "never_read"), invalid);
+    EXPECT_STATUS(caches->load(NULL, &work->state.first), invalid);
     EXPECT_STATUS(caches->load(cache, NULL), invalid);
+    EXPECT_STATUS(caches->saved_size(NULL, -1, &count), invalid);
+    EXPECT_STATUS(caches->saved_size(cache, -1, NULL), invalid);
     EXPECT_STATUS(caches->stats(NULL, -1, &stats), invalid);
     EXPECT_STATUS(caches->stats(cache, -1, NULL), invalid);
     EXPECT_STATUS(caches->stats(cache, 0, NULL), invalid);

@@ -14,6 +14,7 @@
 #include "cache_bad_input.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
+#include "saved_state.hpp"
 #include "temporary_folder.hpp"
 
 namespace winnow::conformance {
@@ -211,25 +212,79 @@ void expect_too_much_memory_refused() {
 
 // ---- Files ---------------------------------------------------------------------------------------------------------
 
+int32_t write_nothing(void*, const void*, uint64_t) { return 0; }
+int32_t read_zeros(void*, void* bytes, uint64_t size) {
+    std::memset(bytes, 0, size);
+    return 0;
+}
+
+// Descriptions of saved caches: everything that cannot be meant.
+void expect_bad_states_refused() {
+    struct BadState {
+        const char* argument;
+        bool of_save, of_load;
+        std::function<void(winnow_cache_state_desc&)> spoil; // a description without a path and callbacks
+        int32_t status = WINNOW_ERROR_INVALID_ARGUMENT;
+    };
+    const auto is_path = [](winnow_cache_state_desc& desc) { desc.path = "/nowhere/cache"; };
+    const std::vector<BadState> all = {
+        {"path", true, true, [](auto&) {}},
+        {"path", true, true, [](auto& desc) { desc.path = ""; }},
+        {"write", true, false, [](auto&) {}},
+        {"write", true, false, [=](auto& desc) { is_path(desc), desc.write = write_nothing; }},
+        {"read", true, false, [](auto& desc) { desc.write = write_nothing, desc.read = read_zeros; }},
+        {"read", true, false, [=](auto& desc) { is_path(desc), desc.read = read_zeros; }},
+        {"size", true, false, [](auto& desc) { desc.write = write_nothing, desc.size = 1; }},
+        {"read", false, true, [](auto&) {}},
+        {"read", false, true, [=](auto& desc) { is_path(desc), desc.read = read_zeros; }},
+        {"write", false, true, [](auto& desc) { desc.write = write_nothing, desc.read = read_zeros; }},
+        {"size", true, true, [=](auto& desc) { is_path(desc), desc.size = 1; }},
+        {"size", false, true, [](auto& desc) { desc.read = read_zeros, desc.size = UINT64_MAX; }},
+        {"sequence", true, true, [=](auto& desc) { is_path(desc), desc.sequence = 2; }},
+        {"sequence", true, true, [=](auto& desc) { is_path(desc), desc.sequence = -2; }},
+        {"flags", true, true, [=](auto& desc) { is_path(desc), desc.flags = 1; }, WINNOW_ERROR_UNSUPPORTED},
+        {"stream", false, true, [](auto& desc) { desc.read = read_zeros, desc.size = 0; }},
+        {"stream", false, true, [](auto& desc) { desc.read = read_zeros, desc.size = 100; }},
+    };
+    const winnow_cache_api& caches = subject().caches();
+    for (const BadState& each : all)
+        for (const bool is_save : {true, false}) {
+            if (!(is_save ? each.of_save : each.of_load)) continue;
+            expect_refused(CacheFault{
+                {is_save ? "cache_save" : "cache_load", each.argument, each.status}, false, [&](winnow_cache* cache) {
+                    winnow_cache_state_desc desc{};
+                    desc.struct_size = sizeof desc;
+                    desc.sequence = all_sequences;
+                    each.spoil(desc);
+                    return is_save ? caches.save(cache, &desc) : caches.load(cache, &desc);
+                }});
+        }
+    for (const int64_t sequence : {-2, 2})
+        expect_refused(CacheFault{{"cache_saved_size", "sequence"}, false, [&](winnow_cache* cache) {
+                                      uint64_t size = 77;
+                                      const int32_t status = caches.saved_size(cache, sequence, &size);
+                                      EXPECT_EQ(size, 77u);
+                                      return status;
+                                  }});
+}
+
 // What is no file of a cache, and where there is none. That damaged ones are refused is another test's business.
 void expect_bad_paths_refused() {
     const TemporaryFolder folder;
     const std::string nowhere = folder.file("none/cache"), text = folder.file("text");
     std::ofstream(text) << "This is not a cache.\n";
     const auto expect = [&](const char* function, auto call, const std::string& path) {
-        expect_refused(CacheFault{{function, path.empty() ? "path" : "cache"}, false, [&](winnow_cache* cache) {
-                                      const int32_t status = call(cache, path.c_str());
+        expect_refused(CacheFault{{function, "cache"}, false, [&](winnow_cache* cache) {
+                                      const int32_t status = call(subject().caches(), cache, path, all_sequences);
                                       EXPECT_NE(status, WINNOW_OK) << function;
                                       EXPECT_NE(subject().message().find(path), std::string::npos)
                                           << subject().message();
                                       return WINNOW_ERROR_INVALID_ARGUMENT; // which of the statuses is not documented
                                   }});
     };
-    expect("cache_save", subject().caches().save, "");
-    expect("cache_load", subject().caches().load, "");
-    expect("cache_save", subject().caches().save, nowhere);
-    expect("cache_load", subject().caches().load, nowhere);
-    expect("cache_load", subject().caches().load, text);
+    expect("cache_save", save_state, nowhere);
+    expect("cache_load", load_state, nowhere);
+    expect("cache_load", load_state, text);
     EXPECT_FALSE(std::filesystem::exists(nowhere));
 }
 
@@ -237,6 +292,7 @@ void expect_bad_paths_refused() {
 
 void register_cache_bad_configs() {
     register_cache_test("bad_input", "paths", __FILE__, __LINE__, expect_bad_paths_refused);
+    register_cache_test("bad_input", "states", __FILE__, __LINE__, expect_bad_states_refused);
     register_cache_test("bad_input", "too_much_memory", __FILE__, __LINE__, expect_too_much_memory_refused);
     register_cache_test("bad_input", "estimates", __FILE__, __LINE__, expect_bad_estimates_refused);
     for (const BadConfig& bad : bad_configs())

@@ -13,6 +13,7 @@
 #include "cache_registration.hpp"
 #include "cache_token_rows.hpp"
 #include "registered_cases.hpp"
+#include "saved_state.hpp"
 #include "session.hpp"
 #include "temporary_folder.hpp"
 
@@ -212,10 +213,15 @@ private:
     void save_and_load() {
         const TemporaryFolder folder;
         const std::string of_memory = folder.file("memory"), of_file = folder.file("file");
-        ASSERT_EQ(memory_.caches().save(memory_.get(), of_memory.c_str()), WINNOW_OK) << memory_.message();
-        ASSERT_EQ(file_.caches().save(file_.get(), of_file.c_str()), WINNOW_OK) << file_.message();
-        ASSERT_EQ(memory_.caches().load(memory_.get(), of_file.c_str()), WINNOW_OK) << memory_.message();
-        ASSERT_EQ(file_.caches().load(file_.get(), of_memory.c_str()), WINNOW_OK) << file_.message();
+        ASSERT_EQ(save_state(memory_.caches(), memory_.get(), of_memory), WINNOW_OK) << memory_.message();
+        ASSERT_EQ(save_state(file_.caches(), file_.get(), of_file), WINNOW_OK) << file_.message();
+        uint64_t in_memory = 0, in_file = 0; // what saved_size knows without reading the cold tier
+        ASSERT_EQ(memory_.caches().saved_size(memory_.get(), all_sequences, &in_memory), WINNOW_OK);
+        ASSERT_EQ(file_.caches().saved_size(file_.get(), all_sequences, &in_file), WINNOW_OK);
+        EXPECT_EQ(in_memory, std::filesystem::file_size(of_memory));
+        EXPECT_EQ(in_file, std::filesystem::file_size(of_file));
+        ASSERT_EQ(load_state(memory_.caches(), memory_.get(), of_file), WINNOW_OK) << memory_.message();
+        ASSERT_EQ(load_state(file_.caches(), file_.get(), of_memory), WINNOW_OK) << file_.message();
     }
 
     CacheSetup setup_;

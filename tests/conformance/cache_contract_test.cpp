@@ -9,6 +9,7 @@
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
+#include "saved_state.hpp"
 #include "temporary_folder.hpp"
 
 namespace winnow::conformance {
@@ -88,8 +89,8 @@ void run_anchor_beyond_the_context() {
     ASSERT_EQ(cache.oracle.shift(0, 0, -1, 2), "");
     const TemporaryFolder folder;
     const std::string file = folder.file("cache");
-    ASSERT_EQ(cache.host.caches().save(cache.host.get(), file.c_str()), WINNOW_OK) << cache.host.message();
-    EXPECT_EQ(cache.host.caches().load(cache.host.get(), file.c_str()), WINNOW_OK) << cache.host.message();
+    ASSERT_EQ(save_state(cache.host.caches(), cache.host.get(), file), WINNOW_OK) << cache.host.message();
+    EXPECT_EQ(load_state(cache.host.caches(), cache.host.get(), file), WINNOW_OK) << cache.host.message();
 }
 
 void run_columns_after_a_shift() {

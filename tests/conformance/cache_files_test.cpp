@@ -1,16 +1,18 @@
 // save and load: what was saved goes on bit for bit, and what is damaged, cut short or of another cache is refused with
-// nothing half-loaded.
+// nothing half-loaded; in files and by callbacks, all sequences or one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "cache_cases.hpp"
 #include "cache_codebooks.hpp"
 #include "cache_oracle.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
+#include "saved_state.hpp"
 #include "temporary_folder.hpp"
 
 namespace winnow::conformance {
@@ -26,8 +28,8 @@ void write(const std::string& path, const std::vector<char>& bytes) {
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-int32_t save(CacheHost& cache, const std::string& path) { return cache.caches().save(cache.get(), path.c_str()); }
-int32_t load(CacheHost& cache, const std::string& path) { return cache.caches().load(cache.get(), path.c_str()); }
+int32_t save(CacheHost& cache, const std::string& path) { return save_state(cache.caches(), cache.get(), path); }
+int32_t load(CacheHost& cache, const std::string& path) { return load_state(cache.caches(), cache.get(), path); }
 
 // Feeds the same tokens to one cache or several, which all have to answer alike.
 std::string feed(const std::vector<CacheHost*>& caches, std::mt19937_64& engine, int64_t sequence,
@@ -148,6 +150,137 @@ void run_damage(const CacheSetup& setup) {
     ASSERT_EQ(feed({&source, &cache}, engine, 0, {1, 40, 1}), "");
 }
 
+uint64_t saved_size(CacheHost& cache, int64_t sequence = all_sequences) {
+    uint64_t size = 0;
+    EXPECT_EQ(cache.caches().saved_size(cache.get(), sequence, &size), WINNOW_OK) << cache.message();
+    return size;
+}
+
+// Callbacks pass what a file has. Where one of them fails, so does the call, and the cache is as it was.
+void run_callbacks(const CacheSetup& setup) {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("cache");
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup), cache(subject(), setup);
+    StateInMemory state;
+    ASSERT_EQ(state.save(source.caches(), source.get()), WINNOW_OK) << "an empty cache: " << source.message();
+    EXPECT_EQ(state.bytes.size(), saved_size(source)) << "an empty cache";
+    ASSERT_EQ(feed({&source}, engine, 0, {90, 1, 1}), "");
+    ASSERT_EQ(feed({&cache}, engine, 0, {80, 5}), "");
+    ASSERT_EQ(save(source, path), WINNOW_OK) << source.message();
+    ASSERT_EQ(state.save(source.caches(), source.get()), WINNOW_OK) << source.message();
+    const std::vector<char> in_file = read(path);
+    ASSERT_TRUE(state.bytes == std::string(in_file.begin(), in_file.end())) << "write is given another stream";
+    EXPECT_EQ(state.bytes.size(), saved_size(source));
+
+    const std::string good = state.bytes, before = cache.portrait() + answers_of(cache),
+                      of_source = source.portrait() + answers_of(source);
+    const auto expect_failed = [&](CacheHost& host, int32_t status, int32_t expected, const std::string& what) {
+        ASSERT_EQ(status, expected) << what << ": " << host.message();
+        ASSERT_NE(host.message(), "") << what;
+    };
+    const auto fail_each = [&](CacheHost& host, uint64_t calls, auto call, const std::string& name) {
+        ASSERT_GT(calls, 10u) << name;
+        for (uint64_t at = 1; at <= calls; ++at) {
+            if (at > 30 && at + 10 < calls && at % 17 != 0) continue;
+            state.bytes = good;
+            state.failing_at = at;
+            ASSERT_NO_FATAL_FAILURE(expect_failed(host, call(), WINNOW_ERROR_IO, name + std::to_string(at)));
+            ASSERT_EQ(state.calls, at) << name << " is called after it failed";
+            ASSERT_NE(host.message().find(name), std::string::npos) << host.message();
+        }
+        state.failing_at = 0;
+    };
+    ASSERT_NO_FATAL_FAILURE(fail_each(
+        source, state.calls, [&] { return state.save(source.caches(), source.get()); }, "write"));
+    EXPECT_EQ(source.portrait() + answers_of(source), of_source);
+    const auto load_bytes = [&](const std::string& bytes) {
+        state.bytes = bytes;
+        return state.load(cache.caches(), cache.get());
+    };
+    CacheHost other(subject(), setup);
+    state.bytes = good;
+    ASSERT_EQ(state.load(other.caches(), other.get()), WINNOW_OK) << other.message();
+    ASSERT_EQ(other.portrait(), source.portrait());
+    ASSERT_NO_FATAL_FAILURE(fail_each(
+        cache, state.calls, [&] { return state.load(cache.caches(), cache.get()); }, "read"));
+    const size_t stride = std::max<size_t>(good.size() / 20, 1);
+    for (size_t at = 0; at < good.size(); at += stride) {
+        const std::string what = "byte " + std::to_string(at);
+        expect_failed(cache, load_bytes(good.substr(0, at)), WINNOW_ERROR_INVALID_ARGUMENT, "cut at " + what);
+        std::string flipped = good;
+        flipped[at] = static_cast<char>(flipped[at] ^ 4);
+        expect_failed(cache, load_bytes(flipped), WINNOW_ERROR_INVALID_ARGUMENT, what + " flipped");
+    }
+    expect_failed(cache, load_bytes(good + "x"), WINNOW_ERROR_INVALID_ARGUMENT, "one byte longer");
+    ASSERT_EQ(cache.portrait() + answers_of(cache), before) << "a refused stream left something";
+    ASSERT_EQ(load_bytes(good), WINNOW_OK) << cache.message();
+    EXPECT_EQ(cache.portrait(), source.portrait());
+    ASSERT_EQ(feed({&source, &cache, &other}, engine, 0, {1, 40, 1}), "");
+}
+
+// What can be seen of a sequence.
+std::string portrait_of(CacheHost& cache, int64_t sequence) {
+    std::ostringstream text;
+    text.precision(9);
+    for (int64_t layer = 0; layer < cache.setup().layers; ++layer)
+        for (int64_t head = 0; head < cache.setup().kv_heads; ++head) {
+            for (const int32_t each : cache.positions(sequence, layer, head)) text << each << " ";
+            for (const int32_t each : cache.segments(sequence, layer, head)) text << each << " ";
+            if (!cache.setup().keeps_importance()) continue;
+            for (const float each : cache.importance(sequence, layer, head)) text << each << " ";
+        }
+    return text.str();
+}
+
+// A sequence goes into another one of a cache with more of them, and goes on there as where it was; the others stay.
+void run_one_sequence(CacheSetup setup) {
+    std::mt19937_64 engine(options().seed);
+    CacheHost source(subject(), setup);
+    setup.sequences = 3;
+    CacheHost target(subject(), setup);
+    setup.sequences = 1;
+    CacheHost single(subject(), setup);
+    ASSERT_EQ(feed({&source}, engine, 0, {20}), "");
+    ASSERT_EQ(feed({&source}, engine, 1, {90, 1, 1}), "");
+    ASSERT_EQ(feed({&target}, engine, 0, {30, 1}), "");
+    ASSERT_EQ(feed({&target}, engine, 2, {70}), "");
+    StateInMemory state, whole;
+    ASSERT_EQ(state.save(source.caches(), source.get(), 1), WINNOW_OK) << source.message();
+    EXPECT_EQ(state.bytes.size(), saved_size(source, 1));
+    ASSERT_EQ(whole.save(source.caches(), source.get()), WINNOW_OK) << source.message();
+    const std::string before = target.portrait(), first = portrait_of(target, 0);
+    for (const int64_t sequence : {all_sequences, int64_t{0}}) { // of 3 and of 1, from 2
+        EXPECT_EQ(whole.load(target.caches(), target.get(), sequence), WINNOW_ERROR_INVALID_ARGUMENT);
+        EXPECT_NE(target.message().find("sequences"), std::string::npos) << target.message();
+    }
+    EXPECT_EQ(state.load(target.caches(), target.get()), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(state.load(target.caches(), target.get(), 3), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(target.portrait(), before);
+    const uint64_t steps = target.stats().steps;
+    ASSERT_EQ(state.load(target.caches(), target.get(), 2), WINNOW_OK) << target.message();
+    ASSERT_EQ(state.load(single.caches(), single.get()), WINNOW_OK) << single.message();
+    EXPECT_EQ(portrait_of(target, 2), portrait_of(source, 1));
+    EXPECT_EQ(portrait_of(single, 0), portrait_of(source, 1));
+    EXPECT_EQ(portrait_of(target, 0), first);
+    EXPECT_EQ(target.stats().steps, steps) << "steps of another cache are counted";
+    StateInMemory again;
+    ASSERT_EQ(again.save(target.caches(), target.get(), 2), WINNOW_OK) << target.message();
+    EXPECT_TRUE(again.bytes == state.bytes) << "a loaded sequence saves another stream";
+    for (int count = 0; count < 40; ++count)
+        for (int64_t layer = 0; layer < setup.layers; ++layer) {
+            const Step drawn = draw_step(setup, engine, layer, 0, 1, 1);
+            Step here = drawn, there = drawn;
+            here.sequence = 1;
+            there.sequence = 2;
+            ASSERT_EQ(source.run(here), WINNOW_OK) << source.message();
+            ASSERT_EQ(target.run(there), WINNOW_OK) << target.message();
+            here.out.each([&](const Index& at) { ASSERT_EQ(here.out.get(at), there.out.get(at)) << count; });
+        }
+    EXPECT_EQ(portrait_of(target, 2), portrait_of(source, 1));
+    EXPECT_EQ(portrait_of(target, 0), first);
+}
+
 // A cache of another shape or configuration takes nothing of it.
 void run_of_another_cache() {
     const TemporaryFolder folder;
@@ -198,12 +331,12 @@ void run_of_another_resource() {
         ASSERT_EQ(caches.destroy(cache), WINNOW_OK) << session.message();
     };
     ASSERT_NO_FATAL_FAILURE(with_cache(desc, [&](winnow_cache* cache) {
-        ASSERT_EQ(caches.save(cache, path.c_str()), WINNOW_OK) << session.message();
-        EXPECT_EQ(caches.load(cache, path.c_str()), WINNOW_OK) << session.message();
+        ASSERT_EQ(save_state(caches, cache, path), WINNOW_OK) << session.message();
+        EXPECT_EQ(load_state(caches, cache, path), WINNOW_OK) << session.message();
     }));
     const auto expect_refused = [&](const std::string& name, const winnow_cache_desc& other) {
         with_cache(other, [&](winnow_cache* cache) {
-            EXPECT_EQ(caches.load(cache, path.c_str()), WINNOW_ERROR_INVALID_ARGUMENT) << name;
+            EXPECT_EQ(load_state(caches, cache, path), WINNOW_ERROR_INVALID_ARGUMENT) << name;
             EXPECT_NE(session.message().find("winnow_cache_desc." + name), std::string::npos) << session.message();
         });
     };
@@ -284,6 +417,10 @@ void register_cache_files() {
         register_cache_test("file", "round_trip_" + each.name, __FILE__, __LINE__, [=] { run_round_trip(setup); });
         if (at % 4 == 0)
             register_cache_test("file", "damage_" + each.name, __FILE__, __LINE__, [=] { run_damage(setup); });
+        if (at % 4 == 1)
+            register_cache_test("file", "callbacks_" + each.name, __FILE__, __LINE__, [=] { run_callbacks(setup); });
+        if (at % 4 == 3)
+            register_cache_test("file", "sequence_" + each.name, __FILE__, __LINE__, [=] { run_one_sequence(setup); });
         if (at % 3 == 0)
             register_cache_test("file", "edits_" + each.name, __FILE__, __LINE__, [=] { run_after_edits(setup); });
     }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cache_oracle.hpp"
+#include "saved_state.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -134,10 +135,10 @@ void CacheOracle::forget(int64_t sequence) {
 // What an edit of it would leave is of no interest: all of it is to be replaced.
 std::string CacheOracle::save_and_load(const std::string& path, bool disturb) {
     const winnow_cache_api& caches = host_.caches();
-    if (caches.save(host_.get(), path.c_str()) != WINNOW_OK) return failed(host_, "cache_save");
+    if (save_state(caches, host_.get(), path) != WINNOW_OK) return failed(host_, "cache_save");
     for (int64_t sequence = 0; disturb && sequence < setup_.sequences; ++sequence)
         if (caches.remove(host_.get(), sequence, 2, -1) != WINNOW_OK) return failed(host_, "cache_remove");
-    if (caches.load(host_.get(), path.c_str()) != WINNOW_OK) return failed(host_, "cache_load");
+    if (load_state(caches, host_.get(), path) != WINNOW_OK) return failed(host_, "cache_load");
     return look();
 }
 

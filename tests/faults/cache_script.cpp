@@ -108,14 +108,14 @@ int32_t CacheScript::set_config(const char* config) {
 
 void CacheScript::save() {
     saved_config_ = config_;
-    caches().save(cache_, folder_.file("before").c_str());
+    save_state(caches(), cache_, folder_.file("before"));
 }
 
 // As the header says: the sequences are removed. Then they are as they were saved.
 void CacheScript::recover() {
     for (int64_t sequence = 0; sequence < sequences; ++sequence) caches().remove(cache_, sequence, 0, -1);
     set_config(saved_config_);
-    caches().load(cache_, folder_.file("before").c_str());
+    load_state(caches(), cache_, folder_.file("before"));
 }
 
 Action CacheScript::changing(std::string name, std::function<int32_t()> run) {
@@ -286,7 +286,7 @@ void CacheScript::add_exact_rows() {
 
 void CacheScript::add_files() {
     add({.name = "cache_save",
-         .run = [this] { return cache_ == nullptr ? not_run : caches().save(cache_, folder_.file("saved").c_str()); },
+         .run = [this] { return cache_ == nullptr ? not_run : save_state(caches(), cache_, folder_.file("saved")); },
          .result =
              [this] {
                  std::string text;
@@ -298,9 +298,23 @@ void CacheScript::add_files() {
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 50});
     add(changing("cache_load", [this] {
         const std::string path = folder_.file("saved");
-        return std::filesystem::exists(path) ? caches().load(cache_, path.c_str()) : not_run;
+        return std::filesystem::exists(path) ? load_state(caches(), cache_, path) : not_run;
     }));
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 51});
+    add({.name = "cache_save by a callback",
+         .run =
+             [this] {
+                 if (cache_ == nullptr) return not_run;
+                 const int32_t status = state_.save(caches(), cache_, 0);
+                 if (status != WINNOW_OK) state_.bytes.clear();
+                 return status;
+             },
+         .result = [this] { return std::to_string(digest(state_.bytes.data(), state_.bytes.size())); },
+         .observe = [this] { return portrait(); }});
+    for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 52});
+    add(changing("cache_load by a callback",
+                 [this] { return state_.bytes.empty() ? not_run : state_.load(caches(), cache_, 0); }));
+    for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 53});
 }
 
 } // namespace winnow::faults

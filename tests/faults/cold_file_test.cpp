@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "recall_cache.hpp"
+#include "saved_state.hpp"
 #include "system_faults.hpp"
 #include "temporary_folder.hpp"
 
@@ -61,8 +62,8 @@ std::vector<Call> calls(const TemporaryFolder& folder) {
     for (int64_t layer = 0; layer < layers; ++layer)
         edit("import", [layer](RecallCache& c) { return c.exchange(layer, "import"); });
     const std::string path = folder.file("saved");
-    edit("save", [path](RecallCache& c) { return c.caches().save(c.get(), path.c_str()); });
-    edit("load", [path](RecallCache& c) { return c.caches().load(c.get(), path.c_str()); });
+    edit("save", [path](RecallCache& c) { return save_state(c.caches(), c.get(), path); });
+    edit("load", [path](RecallCache& c) { return load_state(c.caches(), c.get(), path); });
     steps(1, 1);
     return all;
 }

@@ -16,6 +16,7 @@
 #include <iterator>
 
 #include "recall_cache.hpp"
+#include "saved_state.hpp"
 #include "system_faults.hpp"
 #include "temporary_folder.hpp"
 
@@ -86,7 +87,7 @@ TEST_F(cold_folder, what_is_saved_does_not_tell_the_folder) {
     std::string output;
     ASSERT_EQ(cache.step(0, 100, 1, output), WINNOW_OK) << cache.message();
     const std::string path = saved_.file("saved");
-    ASSERT_EQ(cache.caches().save(cache.get(), path.c_str()), WINNOW_OK) << cache.message();
+    ASSERT_EQ(save_state(cache.caches(), cache.get(), path), WINNOW_OK) << cache.message();
     std::ifstream file(path, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     EXPECT_NE(bytes.find("winnow:"), std::string::npos) << "what is looked for would not be found";

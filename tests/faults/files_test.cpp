@@ -12,6 +12,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "saved_state.hpp"
 #include "session.hpp"
 #include "system_faults.hpp"
 #include "temporary_folder.hpp"
@@ -66,8 +67,8 @@ public:
         return all;
     }
 
-    int32_t save(const std::string& path) { return caches().save(cache_, path.c_str()); }
-    int32_t load(const std::string& path) { return caches().load(cache_, path.c_str()); }
+    int32_t save(const std::string& path) { return save_state(caches(), cache_, path); }
+    int32_t load(const std::string& path) { return load_state(caches(), cache_, path); }
     std::string message() const { return session_.message(); }
 
 private:

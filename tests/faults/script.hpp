@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "saved_state.hpp"
 #include "session.hpp"
 #include "temporary_folder.hpp"
 
@@ -124,6 +125,7 @@ private:
     TemporaryFolder folder_;
     winnow_cache* cache_ = nullptr;
     const char *config_ = nullptr, *saved_config_ = nullptr; // of the cache, and as it was saved
+    StateInMemory state_;
     std::vector<float> out_, scores_;
     HostTensor numbers_, k_rows_, v_rows_, held_, exact_k_, exact_v_;
 };

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
 #include "winnow_cache.h"
@@ -34,11 +33,5 @@ public:
 private:
     int file_;
 };
-
-// Where files that are renamed lie: in memory where there is such a file system, since what is saved is synced.
-inline std::filesystem::path file_system_in_memory() {
-    const std::filesystem::path shared = "/dev/shm";
-    return std::filesystem::is_directory(shared) ? shared : std::filesystem::temp_directory_path();
-}
 
 } // namespace winnow::fuzz

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "../made_codebooks.hpp"
+#include "saved_state.hpp"
 
 namespace winnow::fuzz {
 namespace {
@@ -409,14 +410,18 @@ void CacheUnderTest::reset_or_press(Input& input) {
     if (pressure < 0) require(caches().set_pressure(cache_, 0) == WINNOW_OK, "pressure 0");
 }
 
-bool CacheUnderTest::save(const std::string& path) {
-    require(run([&] { return caches().save(cache_, path.c_str()); }) == WINNOW_OK, "a cache can be saved");
-    return true;
+std::string CacheUnderTest::save() {
+    StateInMemory state;
+    uint64_t size = 0;
+    require(run([&] { return caches().saved_size(cache_, all_sequences, &size); }) == WINNOW_OK, "it has a size");
+    require(run([&] { return state.save(caches(), cache_); }) == WINNOW_OK, "a cache can be saved");
+    require(state.bytes.size() == size, "a cache is saved in as many bytes as it said");
+    return state.bytes;
 }
 
-void CacheUnderTest::load(const std::string& path, const CacheUnderTest& from) {
+void CacheUnderTest::load(const std::string& saved, const CacheUnderTest& from) {
     const bool is_own = &from == this;
-    if (run([&] { return caches().load(cache_, path.c_str()); }) != WINNOW_OK) {
+    if (run([&] { return StateInMemory(saved).load(caches(), cache_); }) != WINNOW_OK) {
         require(!is_own, "a cache takes what it saved");
         return;
     }
@@ -427,11 +432,11 @@ void CacheUnderTest::load(const std::string& path, const CacheUnderTest& from) {
     lengths_ = from.lengths_;
 }
 
-bool CacheUnderTest::take(const std::string& path, bool is_original) {
-    const int32_t status = run([&] { return caches().load(cache_, path.c_str()); });
+bool CacheUnderTest::take(const std::string& saved, bool is_original) {
+    const int32_t status = run([&] { return StateInMemory(saved).load(caches(), cache_); });
     require(status == WINNOW_OK || !is_original, "a cache takes what was saved of its like");
     if (status != WINNOW_OK) return false;
-    is_forged_ = !is_original; // what a head's last eviction pass lacked is whatever the file says
+    is_forged_ = !is_original; // what a head's last eviction pass lacked is whatever the stream says
     check();
     return true;
 }

@@ -48,10 +48,10 @@ public:
     void set_config(Input& input);
     void rows(Input& input); // read, write, export or import
     void reset_or_press(Input& input);
-    bool save(const std::string& path);
-    void load(const std::string& path, const CacheUnderTest& from);
+    std::string save();
+    void load(const std::string& saved, const CacheUnderTest& from);
     // Loads what may be anything; whether it was taken. An original has to be.
-    bool take(const std::string& path, bool is_original);
+    bool take(const std::string& saved, bool is_original);
 
 private:
     // Runs a call: where it fails, nothing that can be seen has changed.

@@ -10,7 +10,6 @@
 #include "backend.hpp"
 #include "cache_under_test.hpp"
 #include "input.hpp"
-#include "temporary_folder.hpp"
 
 using namespace winnow::fuzz;
 
@@ -18,7 +17,7 @@ namespace {
 
 class Run {
 public:
-    Run(Input& input, const std::string& path) : input_(input), path_(path), context_(new_context()) {
+    explicit Run(Input& input) : input_(input), context_(new_context()) {
         caches_.push_back(std::make_unique<CacheUnderTest>(context_, draw_setup(input)));
     }
     ~Run() {
@@ -83,8 +82,8 @@ private:
     // Into itself or another: of another configuration it is refused.
     void save_and_load() {
         CacheUnderTest& from = some();
-        if (!from.save(path_)) return;
-        some().load(path_, from);
+        const std::string saved = from.save();
+        some().load(saved, from);
     }
 
     void objects() {
@@ -120,7 +119,6 @@ private:
     }
 
     Input& input_;
-    const std::string& path_;
     winnow_context* context_;
     std::vector<std::unique_ptr<CacheUnderTest>> caches_;
     std::vector<winnow_event*> events_;
@@ -130,9 +128,7 @@ private:
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    static const winnow::TemporaryFolder folder(file_system_in_memory());
-    static const std::string path = folder.file("cache");
     Input input(data, size);
-    Run(input, path).go();
+    Run(input).go();
     return 0;
 }

@@ -3,7 +3,6 @@
 //
 //     which cache (a byte), then changes of its file: a byte each, a place and a value
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,6 @@
 #include "cache_under_test.hpp"
 #include "input.hpp"
 #include "saved_file.hpp"
-#include "temporary_folder.hpp"
 
 using namespace winnow;
 using namespace winnow::fuzz;
@@ -50,20 +48,18 @@ public:
     }
 
     const Original& of(uint8_t number) const { return all_[number % all_.size()]; }
-    std::string path() const { return folder_.file("cache"); }
 
 private:
     void add(const CacheSetup& setup, std::vector<int64_t> steps) {
         Original original{setup, std::move(steps), {}};
         winnow_context* const context = new_context();
+        std::string bytes;
         {
             CacheUnderTest cache(context, setup);
             fill(cache, original);
-            cache.save(path());
+            bytes = cache.save();
         }
         require(api().context_destroy(context) == WINNOW_OK, "context_destroy");
-        std::ifstream file(path(), std::ios::binary);
-        const std::string bytes{std::istreambuf_iterator<char>(file), {}};
         original.file = read_saved_file(bytes, setup.sequences, layer_bytes(setup));
         require(with_checksum(original.file.content) == bytes, "the checksum is XXH3-128");
         all_.push_back(std::move(original));
@@ -98,7 +94,6 @@ private:
         return layers;
     }
 
-    TemporaryFolder folder_{file_system_in_memory()};
     std::vector<Original> all_;
 };
 
@@ -138,13 +133,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Input input(data, size);
     const Original& original = originals.of(input.byte());
     const std::string content = changed(input, original.file);
-    static const MemoryFile file;
-    file.write(with_checksum(content));
     winnow_context* const context = new_context();
     {
         CacheUnderTest cache(context, original.setup);
         cache.step(input, 5, nullptr); // what a refused file has to leave
-        if (cache.take(file.path(), content == original.file.content)) {
+        if (cache.take(with_checksum(content), content == original.file.content)) {
             cache.step(input, 1, nullptr);
             cache.check();
             cache.step(input, 9, nullptr);
@@ -155,7 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             cache.truncate(input);
             cache.step(input, 1, nullptr);
             cache.check();
-            cache.save(originals.path());
+            cache.save();
         }
     }
     require(api().context_destroy(context) == WINNOW_OK, "context_destroy");

@@ -144,29 +144,47 @@ static int32_t pressure_ignored(winnow_cache* cache, double pressure) {
 
 /* ---- Files ---- */
 
-static int32_t load_half_loads(winnow_cache* cache, const char* path) {
-    const int32_t status = caches.load(cache, path);
+static int32_t load_half_loads(winnow_cache* cache, const winnow_cache_state_desc* from) {
+    const int32_t status = caches.load(cache, from);
     if (status != WINNOW_OK) caches.truncate(cache, 0, 1);
     return status;
 }
 
-static int32_t load_takes_anything(winnow_cache* cache, const char* path) {
-    caches.load(cache, path);
+static int32_t load_takes_anything(winnow_cache* cache, const winnow_cache_state_desc* from) {
+    caches.load(cache, from);
     return WINNOW_OK;
 }
 
-static int32_t load_ignored(winnow_cache* cache, const char* path) {
-    (void)cache, (void)path;
+static int32_t load_ignored(winnow_cache* cache, const winnow_cache_state_desc* from) {
+    (void)cache, (void)from;
     return WINNOW_OK;
 }
 
-static int32_t save_leaves_a_file(winnow_cache* cache, const char* path) {
-    const int32_t status = caches.save(cache, path);
+static int32_t load_into_the_first(winnow_cache* cache, const winnow_cache_state_desc* from) {
+    winnow_cache_state_desc other = *from;
+    if (other.sequence > 0) other.sequence = 0;
+    return caches.load(cache, &other);
+}
+
+static int32_t save_leaves_a_file(winnow_cache* cache, const winnow_cache_state_desc* into) {
+    const int32_t status = caches.save(cache, into);
     char beside[4096];
     FILE* file = NULL;
-    snprintf(beside, sizeof beside, "%s.part", path);
+    if (into->path == NULL) return status;
+    snprintf(beside, sizeof beside, "%s.part", into->path);
     file = fopen(beside, "wb");
     if (file != NULL) fclose(file);
+    return status;
+}
+
+static int32_t save_passes_over_a_refusal(winnow_cache* cache, const winnow_cache_state_desc* into) {
+    const int32_t status = caches.save(cache, into);
+    return status == WINNOW_ERROR_IO ? WINNOW_OK : status;
+}
+
+static int32_t saved_size_without_the_checksum(winnow_cache* cache, int64_t sequence, uint64_t* size) {
+    const int32_t status = caches.saved_size(cache, sequence, size);
+    if (status == WINNOW_OK) *size -= 16;
     return status;
 }
 
@@ -303,6 +321,9 @@ static int choose(const char* defect) {
     DEFECT(load, load_takes_anything)
     DEFECT(save, save_leaves_a_file)
     DEFECT(load, load_ignored)
+    DEFECT(load, load_into_the_first)
+    DEFECT(save, save_passes_over_a_refusal)
+    DEFECT(saved_size, saved_size_without_the_checksum)
     DEFECT(write, write_ignored)
     DEFECT(write, write_of_keys_alone)
     DEFECT(import_rows, import_appends_all)

@@ -53,13 +53,13 @@ def stems(tree):
 # `quoted`, and no include may match `never`.
 CL_HEADERS = r"CL/.*"
 PUBLIC = r"winnow(_cache|_opencl|_loader)?\.h"
-FOLDER = r"|temporary_folder\.hpp"
+SHARED = r"|(temporary_folder|saved_state)\.hpp"
 LAYERS = [
     {"folder": "plugin_api", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/c", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/ggml", "quoted": PUBLIC + r"|ggml.*\.h", "never": CL_HEADERS},
-    {"folder": "tests/conformance", "quoted": PUBLIC + FOLDER + r"|abi\.h"},  # C checks that know the headers alone
-    {"folder": "tests/faults", "quoted": PUBLIC + FOLDER + r"|open_backend\.hpp"},
+    {"folder": "tests/conformance", "quoted": PUBLIC + SHARED + r"|abi\.h"},  # C checks that know the headers alone
+    {"folder": "tests/faults", "quoted": PUBLIC + SHARED + r"|open_backend\.hpp"},
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "tools", "never": CL_HEADERS,
      "quoted": PUBLIC + r"|(cache_meaning|canonical_config|kv_rules|number_variables|open_backend)\.hpp"

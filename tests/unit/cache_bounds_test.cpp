@@ -42,10 +42,10 @@ public:
         const std::string path = folder_.file("cache");
         step(0, 7, true);
         step(1, tokens, true);
-        cache_.save(path);
+        cache_.save({.path = path});
         cache_.reset();
         device_.most_in_use = device_.in_use;
-        cache_.load(path);
+        cache_.load({.path = path});
         check(config_ + ", a load");
         step_layer(0, 1, 1, false);
         check(config_ + ", a step after a load");
@@ -111,12 +111,12 @@ private:
 
     void load() {
         const std::string path = folder_.file("cache");
-        cache_.save(path);
+        cache_.save({.path = path});
         if (below(2) == 0) {
             cache_.reset();
             device_.most_in_use = device_.in_use;
         }
-        cache_.load(path);
+        cache_.load({.path = path});
     }
 
     // What is refused changes nothing.

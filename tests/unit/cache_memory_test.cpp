@@ -134,8 +134,8 @@ void expect_reserved_prompts(int64_t context, int64_t cells, const std::string& 
         EXPECT_EQ(stats_of(cache).peak_bytes, reserved) << more;
     };
     ASSERT_NO_FATAL_FAILURE(expect_none_taken(saved, {100, 40, 1, 9}));
-    saved.save(folder.file("cache"));
-    loaded.load(folder.file("cache"));
+    saved.save({.path = folder.file("cache")});
+    loaded.load({.path = folder.file("cache")});
     const int64_t then = next;
     ASSERT_NO_FATAL_FAILURE(expect_none_taken(saved, {5, 150, 60}));
     next = then;

@@ -277,12 +277,12 @@ private:
         const std::string path = folder_.file("cache");
         winnow_cache_stats before{}, after{};
         cache_.stats(before);
-        cache_.save(path);
+        cache_.save({.path = path});
         if (draw(2) == 0) {
             cache_.reset();
             device_.most_in_use = device_.in_use;
         }
-        cache_.load(path);
+        cache_.load({.path = path});
         cache_.stats(after);
         before.peak_bytes = after.peak_bytes;
         before.scratch_bytes = after.scratch_bytes; // may have come from what is gone

@@ -124,8 +124,8 @@ TEST(cache_recall, an_edit_that_fails_leaves_the_rows_of_a_file_where_they_were)
         edit(memory);
         EXPECT_EQ(positions_of(file, 0, 0, 0), positions_of(memory, 0, 0, 0));
     }
-    file.save(folder.file("cache"));
-    EXPECT_NO_THROW(file.load(folder.file("cache")));
+    file.save({.path = folder.file("cache")});
+    EXPECT_NO_THROW(file.load({.path = folder.file("cache")}));
     expect_same(file, memory);
 }
 
@@ -253,10 +253,10 @@ TEST(cache_recall, the_peak_counts_rows_on_their_way_into_a_file) {
     FakeDevice device;
     Cache cache(device, request_of(cold.path()));
     append(cache, 300, 1);
-    cache.save(folder.file("cache"));
+    cache.save({.path = folder.file("cache")});
     FakeDevice of_loaded;
     Cache loaded(of_loaded, request_of(cold.path()));
-    loaded.load(folder.file("cache"));
+    loaded.load({.path = folder.file("cache")});
     EXPECT_LE(of_loaded.most_in_use, stats_of(loaded).peak_bytes);
     EXPECT_GT(of_loaded.most_in_use, of_loaded.in_use);
 
@@ -359,9 +359,9 @@ TEST(cache_recall, what_a_sequence_picked_counts_when_it_is_gone) {
         cache.copy(1, 0);
         expect_counted("copy");
         const std::string saved = folder.path() + "/saved";
-        cache.save(saved);
+        cache.save({.path = saved});
         run();
-        cache.load(saved);
+        cache.load({.path = saved});
         expect_counted("load"); // a file has none
         cache.reserve(0, 300);
         run();

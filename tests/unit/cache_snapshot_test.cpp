@@ -53,7 +53,7 @@ protected:
 
     static std::string refusal(Cache& cache, const std::string& path, int32_t status = WINNOW_ERROR_INVALID_ARGUMENT) {
         try {
-            cache.load(path);
+            cache.load({.path = path});
             return {};
         } catch (const Error& error) {
             EXPECT_EQ(error.status(), status);
@@ -73,10 +73,10 @@ TEST_F(cache_snapshot, goes_on_as_if_nothing_had_been) {
     append(*cache_, 1, 7);
     cache_->anchor(0, std::vector<int64_t>{50, 110});
     cache_->remove(0, 20, 60);
-    cache_->save(path());
+    cache_->save({.path = path()});
     Cache other(device_, request());
     append(other, 0, 3); // is replaced
-    other.load(path());
+    other.load({.path = path()});
     const int64_t count = count_;
     std::vector<std::vector<float>> outputs;
     for (Cache* each : {cache_.get(), &other}) {
@@ -104,7 +104,7 @@ TEST_F(cache_snapshot, goes_on_as_if_nothing_had_been) {
 
 TEST_F(cache_snapshot, any_damaged_byte_is_noticed_and_nothing_is_replaced) {
     append(*cache_, 0, 30);
-    cache_->save(path());
+    cache_->save({.path = path()});
     const std::string whole = bytes();
     append(*cache_, 0, 5);
     winnow_cache_stats before{}, after{};
@@ -130,7 +130,7 @@ TEST_F(cache_snapshot, any_damaged_byte_is_noticed_and_nothing_is_replaced) {
     EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
     EXPECT_EQ(device_.in_use, in_use);
     write(whole);
-    cache_->load(path());
+    cache_->load({.path = path()});
     EXPECT_EQ(positions_of(*cache_, 0, 0, 0).back(), 29);
 }
 
@@ -138,7 +138,7 @@ TEST_F(cache_snapshot, any_damaged_byte_is_noticed_and_nothing_is_replaced) {
 TEST_F(cache_snapshot, a_right_checksum_is_not_enough) {
     append(*cache_, 0, 60);
     cache_->anchor(0, std::vector<int64_t>{50});
-    cache_->save(path());
+    cache_->save({.path = path()});
     const std::string whole = bytes();
     const size_t end = whole.size() - sizeof(XXH128_canonical_t);
     int taken = 0;
@@ -176,12 +176,12 @@ TEST_F(cache_snapshot, a_forged_list_of_free_slots_takes_no_token_its_slot) {
     };
     Cache cache(device_, request);
     for (int token = 0; token < 20; ++token) append_one(cache);
-    cache.save(path());
+    cache.save({.path = path()});
     const std::string whole = bytes();
     const size_t end = whole.size() - sizeof(XXH128_canonical_t);
     const auto refused = [](Cache& other, const std::string& file) {
         try {
-            other.load(file);
+            other.load({.path = file});
             return false;
         } catch (const Error&) { // of a damaged file
             return true;
@@ -215,7 +215,7 @@ TEST_F(cache_snapshot, a_forged_list_of_free_slots_takes_no_token_its_slot) {
 
 TEST_F(cache_snapshot, another_cache_refuses_it) {
     append(*cache_, 0, 30);
-    cache_->save(path());
+    cache_->save({.path = path()});
     const auto refused = [&](CacheRequest changed) {
         Cache other(device_, changed);
         return refusal(other, path());
@@ -225,7 +225,7 @@ TEST_F(cache_snapshot, another_cache_refuses_it) {
     EXPECT_NE(refused(changed).find("was saved with"), std::string::npos);
     changed = request();
     changed.max_sequences = 3;
-    EXPECT_NE(refused(changed).find("with other layers"), std::string::npos);
+    EXPECT_NE(refused(changed).find("has 2 sequences, expected 3"), std::string::npos);
     changed = request();
     changed.shape.context = 121;
     EXPECT_NE(refused(changed).find("with other layers"), std::string::npos);
@@ -245,7 +245,7 @@ TEST_F(cache_snapshot, a_cache_with_other_resources_refuses_it) {
     };
     Cache source(device_, with_codebooks(made, {7, 8}));
     append(source, 0, 30);
-    source.save(path());
+    source.save({.path = path()});
     const auto refused = [&](const CacheRequest& changed) {
         Cache other(device_, changed);
         append(other, 0, 5);
@@ -276,10 +276,107 @@ TEST_F(cache_snapshot, a_cache_with_other_resources_refuses_it) {
     EXPECT_NE(refused(made).find("winnow_cache_desc.codebooks of hash"), std::string::npos);
 }
 
+TEST_F(cache_snapshot, a_stream_is_the_file_without_one) {
+    append(*cache_, 0, 60);
+    append(*cache_, 1, 7);
+    cache_->save({.path = path()});
+    std::string stream;
+    int64_t calls_until_failure = -1;
+    const auto write = [&](const void* from, uint64_t size) {
+        if (calls_until_failure-- == 0) return 77;
+        stream.append(static_cast<const char*>(from), size);
+        return 0;
+    };
+    cache_->save({.write = write});
+    EXPECT_TRUE(stream == bytes());
+    EXPECT_EQ(cache_->saved_size(-1), stream.size());
+    size_t at = 0;
+    const auto read = [&](void* to, uint64_t size) {
+        if (calls_until_failure-- == 0) return -3;
+        std::memcpy(to, &stream[at], size);
+        at += size;
+        return 0;
+    };
+    const std::string whole = stream;
+    winnow_cache_stats before{}, after{};
+    Cache other(device_, request());
+    append(other, 0, 3);
+    const auto reason_of = [&](auto call, int64_t failing) {
+        stream = whole;
+        at = 0;
+        calls_until_failure = failing;
+        try {
+            call();
+            return std::string();
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), WINNOW_ERROR_IO);
+            return std::string(error.what());
+        }
+    };
+    const auto load = [&] { other.load({.read = read, .size = whole.size()}); };
+    EXPECT_EQ(reason_of([&] { cache_->save({.write = write}); }, 1),
+              "the host's function write returned 77 for 8 bytes, behind 16");
+    other.stats(before);
+    const uint64_t in_use = device_.in_use;
+    EXPECT_EQ(reason_of(load, 1), "the host's function read returned -3 for 8 bytes, behind 16");
+    int64_t failures = 0;
+    while (reason_of(load, failures) != "") {
+        ++failures;
+        other.stats(after);
+        EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
+        EXPECT_EQ(device_.in_use, in_use);
+    }
+    EXPECT_GT(failures, 20);
+    EXPECT_EQ(other.positions(0, 0, 0), cache_->positions(0, 0, 0));
+}
+
+// Its counts and memory take the place of those of the sequence that was there.
+TEST_F(cache_snapshot, a_sequence_takes_the_place_of_another) {
+    append(*cache_, 0, 90);
+    append(*cache_, 1, 20);
+    cache_->anchor(0, std::vector<int64_t>{85, 110});
+    cache_->save({.sequence = 0, .path = path()});
+    EXPECT_EQ(cache_->saved_size(0), bytes().size());
+    EXPECT_GT(cache_->saved_size(-1), cache_->saved_size(0));
+    Cache other(device_, request());
+    append(other, 0, 5);
+    append(other, 1, 80);
+    winnow_cache_stats before{}, after{}, of_first{}, of_second{}, saved{};
+    other.stats(before);
+    for (int64_t count = 0;; ++count) {
+        device_.allocations_until_failure = count;
+        try {
+            other.load({.sequence = 1, .path = path()});
+            break;
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), WINNOW_ERROR_OUT_OF_MEMORY);
+            other.stats(after);
+            EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
+        }
+    }
+    device_.allocations_until_failure = -1;
+    other.stats(after);
+    other.sequence_stats(0, of_first);
+    other.sequence_stats(1, of_second);
+    cache_->sequence_stats(0, saved);
+    EXPECT_EQ(std::memcmp(&of_second, &saved, sizeof saved), 0);
+    EXPECT_EQ(after.bytes, of_first.bytes + saved.bytes);
+    EXPECT_EQ(after.steps, before.steps);
+    EXPECT_EQ(after.evictions, before.evictions + saved.evictions);
+    EXPECT_EQ(other.positions(0, 0, 0).back(), 4);
+    const int64_t count = count_;
+    append(*cache_, 0, 29);
+    const std::vector<float> expected = output_;
+    count_ = count;
+    append(other, 1, 29);
+    EXPECT_EQ(output_, expected);
+    EXPECT_EQ(other.positions(1, 1, 0), cache_->positions(0, 1, 0)); // with the anchors
+}
+
 TEST_F(cache_snapshot, without_memory_or_a_place_nothing_happens) {
     append(*cache_, 0, 30);
-    EXPECT_THROW(cache_->save(folder_.file("none/cache")), Error);
-    cache_->save(path());
+    EXPECT_THROW(cache_->save({.path = folder_.file("none/cache")}), Error);
+    cache_->save({.path = path()});
     append(*cache_, 0, 5);
     for (int64_t count = 0;; ++count) {
         device_.allocations_until_failure = count;
@@ -289,7 +386,7 @@ TEST_F(cache_snapshot, without_memory_or_a_place_nothing_happens) {
     device_.allocations_until_failure = -1;
     EXPECT_EQ(positions_of(*cache_, 0, 1, 0).back(), 29);
     std::filesystem::create_directory(folder_.file("taken"));
-    EXPECT_THROW(cache_->save(folder_.file("taken")), Error);
+    EXPECT_THROW(cache_->save({.path = folder_.file("taken")}), Error);
     const auto files = std::filesystem::directory_iterator(folder_.path());
     EXPECT_EQ(std::distance(begin(files), end(files)), 2);
 }

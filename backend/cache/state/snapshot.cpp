@@ -5,11 +5,12 @@
 #include <array>
 #include <cstdio>
 #include <optional>
+#include <span>
 
 #include "cache/recall/cold_rows.hpp"
 #include "cache/recall/recall.hpp"
 #include "cache/state/check_loaded.hpp"
-#include "cache/state/checked_file.hpp"
+#include "cache/state/checked_stream.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -27,8 +28,8 @@ struct Header {
 std::vector<int64_t> shape_of(const Geometry& geometry) {
     const Shape& shape = geometry.shape();
     const CacheRequest& request = geometry.request();
-    std::vector<int64_t> numbers{shape.layers,  shape.kv_heads,  shape.head_size,       shape.v_head_size,
-                                 shape.context, request.q_heads, request.max_sequences, request.cells};
+    std::vector<int64_t> numbers{shape.layers,  shape.kv_heads,  shape.head_size, shape.v_head_size,
+                                 shape.context, request.q_heads, request.cells};
     const Plan& plan = geometry.plan();
     numbers.insert(numbers.end(), plan.layer_tokens.begin(), plan.layer_tokens.end());
     return numbers;
@@ -45,11 +46,11 @@ std::string text_of(uint64_t hash) {
     return text.data();
 }
 
-void check_resource(const char* name, uint64_t saved, uint64_t ours, const CheckedReader& file) {
+void check_resource(const char* name, uint64_t saved, uint64_t ours, const CheckedReader& stream) {
     if (saved == ours) return;
-    file.refuse_file(std::string("was saved by a cache with winnow_cache_desc.") + name + " of hash " + text_of(saved) +
-                     ", and that of this cache has " + text_of(ours) +
-                     ": create the cache with the one that was saved with, or read the prompt again");
+    stream.refuse_stream(std::string("was saved by a cache with winnow_cache_desc.") + name + " of hash " +
+                         text_of(saved) + ", and that of this cache has " + text_of(ours) +
+                         ": create the cache with the one that was saved with, or read the prompt again");
 }
 
 // A layer's numbers beside its token index.
@@ -71,52 +72,63 @@ std::vector<Buffer*> buffers_of(const Layer& layer) {
     return buffers;
 }
 
-void save_layer(CacheState& cache, Layer& layer, CheckedWriter& file) {
-    const Fetched fetched(cache, layer);
+void save_numbers(const CacheState& cache, const Layer& layer, CheckedWriter& stream) {
     const TokenIndex::Saved index = layer.index.save();
-    file.value(index.next);
-    file.value(index.moved);
-    file.values(index.ranges);
-    file.values(index.cells);
-    file.values(index.sinks);
-    file.values(index.newest);
-    file.value(LayerNumbers{layer.state != nullptr, layer.packed.slots, layer.most_in_packed, layer.free_listed,
-                            layer.outputs, layer.has_means});
-    for (const Part part : cache.geometry->packed_parts().subspan(1)) file.value(layer.rows(part).slots);
+    stream.value(index.next);
+    stream.value(index.moved);
+    stream.values(index.ranges);
+    stream.values(index.cells);
+    stream.values(index.sinks);
+    stream.values(index.newest);
+    stream.value(LayerNumbers{layer.state != nullptr, layer.packed.slots, layer.most_in_packed, layer.free_listed,
+                              layer.outputs, layer.has_means});
+    for (const Part part : cache.geometry->packed_parts().subspan(1)) stream.value(layer.rows(part).slots);
+}
+
+void save_memory(CacheState& cache, Layer& layer, CheckedWriter& stream) {
+    const Fetched fetched(cache, layer);
     std::vector<std::byte> bytes;
     for (Buffer* buffer : buffers_of(layer)) {
         bytes.resize(buffer->size());
         buffer->read(0, bytes.data(), bytes.size());
-        file.bytes(bytes.data(), bytes.size());
+        stream.bytes(bytes.data(), bytes.size());
     }
 }
 
+// What save_memory writes.
+uint64_t memory_size(const CacheState& cache, const Layer& layer) {
+    uint64_t size = 0;
+    for (const Buffer* buffer : buffers_of(layer)) size += buffer->size();
+    const bool is_fetched = layer.packed.slots > 0 && !layer.packed.k;
+    return size + (is_fetched ? bytes_of(*cache.geometry, layer.number, Part::packed, layer.packed.slots) : 0);
+}
+
 // loaded: bytes of the layers before it.
-Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, CheckedReader& file) {
+Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, CheckedReader& stream) {
     const Geometry& geometry = *cache.geometry;
     Layer layer(geometry, layer_number);
     TokenIndex::Saved index;
-    index.next = file.value<int64_t>();
-    index.moved = file.value<int64_t>();
-    index.ranges = file.values<Range>();
-    index.cells = file.values<int32_t>();
-    index.sinks = file.values<int64_t>();
-    index.newest = file.values<int64_t>();
+    index.next = stream.value<int64_t>();
+    index.moved = stream.value<int64_t>();
+    index.ranges = stream.values<Range>();
+    index.cells = stream.values<int32_t>();
+    index.sinks = stream.values<int64_t>();
+    index.newest = stream.values<int64_t>();
     const int64_t limit = geometry.has_cells() ? most_seen : geometry.shape().context;
     const int64_t most_newest = geometry.residual() > 0 ? geometry.residual() : geometry.cadence();
-    const auto numbers = file.value<LayerNumbers>();
+    const auto numbers = stream.value<LayerNumbers>();
     // A change of configuration may have left more; but not under recall, whose regions of a file have room for the
     // most.
     const int64_t most_slots = (geometry.recall() ? 1 : 2) * geometry.most_packed(layer_number);
     std::vector<int64_t> lower_slots;
     int64_t lower = 0;
     for (size_t i = 1; i < geometry.packed_parts().size(); ++i) {
-        const auto slots = lower_slots.emplace_back(file.value<int64_t>());
+        const auto slots = lower_slots.emplace_back(stream.value<int64_t>());
         // Where a packed segment has slots, those above it have all of theirs.
         const int64_t above = i == 1 ? numbers.packed_slots : lower_slots[i - 2];
         const bool is_complete = above == geometry.capacity(layer_number, geometry.packed_parts()[i - 1]);
         if (slots < 0 || slots > most_slots || (slots > 0 && !is_complete))
-            file.refuse_file("is damaged: a layer's numbers make no sense");
+            stream.refuse_stream("is damaged: a layer's numbers make no sense");
         lower += slots;
     }
     const auto is_within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
@@ -127,19 +139,20 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
                    numbers.has_memory * std::max(numbers.packed_slots + lower, geometry.most_packed(layer_number))) ||
         !is_within(numbers.free_listed, geometry.cadence()) || !is_within(numbers.outputs, no_end) ||
         !is_within(numbers.has_means, 1))
-        file.refuse_file("is damaged: a layer's numbers make no sense");
+        stream.refuse_stream("is damaged: a layer's numbers make no sense");
     layer.most_in_packed = numbers.most_in_packed;
     layer.free_listed = numbers.free_listed;
     layer.outputs = numbers.outputs;
     layer.has_means = numbers.has_means != 0;
     if (numbers.has_memory == 0) return layer;
-    if (bytes_of(geometry, layer_number, Part::packed, numbers.packed_slots) > file.left())
-        file.refuse_file("is cut short");
+    if (bytes_of(geometry, layer_number, Part::packed, numbers.packed_slots) > stream.left())
+        stream.refuse_stream("is cut short");
     layer.dense = make_rows(cache.device, geometry, layer_number, Part::dense, geometry.dense_slots());
     layer.packed = make_own_rows(cache.device, geometry, layer_number, Part::packed, numbers.packed_slots);
     for (size_t i = 0; i < lower_slots.size(); ++i) {
         const Part part = geometry.packed_parts()[i + 1];
-        if (bytes_of(geometry, layer_number, part, lower_slots[i]) > file.left()) file.refuse_file("is cut short");
+        if (bytes_of(geometry, layer_number, part, lower_slots[i]) > stream.left())
+            stream.refuse_stream("is cut short");
         layer.rows(part) = make_rows(cache.device, geometry, layer_number, part, lower_slots[i]);
     }
     layer.state = cache.device.allocate(geometry.state().size);
@@ -151,7 +164,7 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     std::vector<std::byte> bytes;
     for (Buffer* buffer : buffers_of(layer)) {
         bytes.resize(buffer->size());
-        file.bytes(bytes.data(), bytes.size());
+        stream.bytes(bytes.data(), bytes.size());
         buffer->write(0, bytes.data(), bytes.size());
     }
     write_network(*layer.state, geometry, layer_number); // the cache's own
@@ -159,26 +172,26 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     return layer;
 }
 
-void check_header(const CacheState& cache, CheckedReader& file) {
+void check_header(const CacheState& cache, CheckedReader& stream) {
     const Geometry& geometry = *cache.geometry;
-    if (file.left() < sizeof(Header)) file.refuse_file("is not a saved cache");
-    const auto header = file.value<Header>();
-    if (header.magic != magic) file.refuse_file("is not a saved cache");
-    if (header.byte_order != byte_order) file.refuse_file("was saved on a machine with another order of bytes");
+    if (stream.left() < sizeof(Header)) stream.refuse_stream("is not a saved cache");
+    const auto header = stream.value<Header>();
+    if (header.magic != magic) stream.refuse_stream("is not a saved cache");
+    if (header.byte_order != byte_order) stream.refuse_stream("was saved on a machine with another order of bytes");
     if (header.version != file_version)
-        file.refuse_file("has version " + std::to_string(header.version) + ", expected " +
-                         std::to_string(file_version));
-    const std::vector<char> config = file.values<char>();
+        stream.refuse_stream("has version " + std::to_string(header.version) + ", expected " +
+                             std::to_string(file_version));
+    const std::vector<char> config = stream.values<char>();
     if (config != config_of(geometry))
-        file.refuse_file("was saved with " + quote({config.data(), config.size()}) + ", expected " +
-                         quote(without_folder(geometry.config())));
-    const auto saved = file.value<ResourceHashes>();
+        stream.refuse_stream("was saved with " + quote({config.data(), config.size()}) + ", expected " +
+                             quote(without_folder(geometry.config())));
+    const auto saved = stream.value<ResourceHashes>();
     const ResourceHashes& ours = cache.resources;
-    check_resource("profile", saved.profile, ours.profile, file);
-    check_resource("network", saved.network, ours.network, file);
-    check_resource("codebooks", saved.codebooks, ours.codebooks, file);
-    if (file.values<int64_t>() != shape_of(geometry))
-        file.refuse_file("is of a cache with other layers, heads, sizes, context, sequences, cells or budgets");
+    check_resource("profile", saved.profile, ours.profile, stream);
+    check_resource("network", saved.network, ours.network, stream);
+    check_resource("codebooks", saved.codebooks, ours.codebooks, stream);
+    if (stream.values<int64_t>() != shape_of(geometry))
+        stream.refuse_stream("is of a cache with other layers, heads, sizes, context, cells or budgets");
 }
 
 // As reserve would have left it.
@@ -192,44 +205,73 @@ Scratch scratch_for(CacheState& cache, const std::vector<Sequence>& sequences) {
     return make_scratch(cache.device, geometry, slots > cache.scratch.slots ? slots : 0);
 }
 
-} // namespace
-
-void save(CacheState& cache, const std::string& path) {
-    CheckedWriter file(path);
-    file.value(Header{});
-    file.values(config_of(*cache.geometry));
-    file.value(cache.resources);
-    file.values(shape_of(*cache.geometry));
-    for (const uint64_t count : {cache.evictions, cache.eviction_passes, cache.steps}) file.value(count);
-    for (Sequence& sequence : cache.sequences) {
-        file.value(sequence.reserved);
-        file.values(std::vector<int64_t>(sequence.anchors.begin(), sequence.anchors.end()));
-        for (Layer& layer : sequence.layers) save_layer(cache, layer, file);
-    }
-    file.finish();
+// Sequence -1: all of them.
+std::span<Sequence> sequences_of(CacheState& cache, int64_t sequence) {
+    const std::span<Sequence> all(cache.sequences);
+    return sequence < 0 ? all : all.subspan(static_cast<size_t>(sequence), 1);
 }
 
-void load(CacheState& cache, const std::string& path) {
-    CheckedReader file(path);
-    check_header(cache, file);
+// with_memory: of a layer, behind its numbers.
+template <class WithMemory>
+void write_to(CheckedWriter& stream, CacheState& cache, int64_t sequence_number, WithMemory with_memory) {
+    const std::span<Sequence> sequences = sequences_of(cache, sequence_number);
+    stream.value(Header{});
+    stream.values(config_of(*cache.geometry));
+    stream.value(cache.resources);
+    stream.values(shape_of(*cache.geometry));
+    stream.value(static_cast<uint64_t>(sequences.size()));
+    const bool is_whole = sequence_number < 0;
+    for (const uint64_t count : {cache.evictions, cache.eviction_passes, cache.steps})
+        stream.value(is_whole ? count : uint64_t{0});
+    for (Sequence& sequence : sequences) {
+        stream.value(sequence.reserved);
+        stream.values(std::vector<int64_t>(sequence.anchors.begin(), sequence.anchors.end()));
+        for (Layer& layer : sequence.layers) {
+            save_numbers(cache, layer, stream);
+            with_memory(layer);
+        }
+    }
+    stream.finish();
+}
+
+} // namespace
+
+void save(CacheState& cache, const CacheSaving& into) {
+    CheckedWriter stream(into);
+    write_to(stream, cache, into.sequence, [&](Layer& layer) { save_memory(cache, layer, stream); });
+}
+
+uint64_t saved_size(CacheState& cache, int64_t sequence) {
+    CheckedWriter stream;
+    write_to(stream, cache, sequence, [&](const Layer& layer) { stream.leave_out(memory_size(cache, layer)); });
+    return stream.size();
+}
+
+void load(CacheState& cache, const CacheLoading& from) {
+    CheckedReader stream(from);
+    const std::span<Sequence> replaced = sequences_of(cache, from.sequence);
+    check_header(cache, stream);
+    if (const auto count = stream.value<uint64_t>(); count != replaced.size())
+        stream.refuse_stream("has " + std::to_string(count) + " sequences, expected " +
+                             std::to_string(replaced.size()));
     std::array<uint64_t, 3> counts{};
-    for (uint64_t& count : counts) count = file.value<uint64_t>();
+    for (uint64_t& count : counts) count = stream.value<uint64_t>();
     std::vector<Sequence> sequences;
     uint64_t loaded = 0;
-    for (size_t i = 0; i < cache.sequences.size(); ++i) {
+    for (size_t i = 0; i < replaced.size(); ++i) {
         Sequence& sequence = sequences.emplace_back();
-        sequence.reserved = file.value<int64_t>();
-        for (const int64_t anchor : file.values<int64_t>()) sequence.anchors.insert(anchor);
+        sequence.reserved = stream.value<int64_t>();
+        for (const int64_t anchor : stream.values<int64_t>()) sequence.anchors.insert(anchor);
         for (int64_t layer = 0; layer < cache.geometry->shape().layers; ++layer)
-            loaded += sequence.layers.emplace_back(load_layer(cache, layer, loaded, file)).bytes();
+            loaded += sequence.layers.emplace_back(load_layer(cache, layer, loaded, stream)).bytes();
     }
-    file.finish();
+    stream.finish();
     for (size_t i = 0; i < sequences.size(); ++i) {
         try {
-            check_loaded(cache, static_cast<int64_t>(i), sequences[i]);
+            check_loaded(cache, std::max<int64_t>(from.sequence, 0) + static_cast<int64_t>(i), sequences[i]);
         } catch (const Error& error) {
             if (error.status() != WINNOW_ERROR_INVALID_ARGUMENT) throw;
-            file.refuse_file(std::string("is damaged: ") + error.what());
+            stream.refuse_stream(std::string("is damaged: ") + error.what());
         }
     }
     Scratch scratch = scratch_for(cache, sequences);
@@ -242,17 +284,25 @@ void load(CacheState& cache, const std::string& path) {
     ReservedMemory memory = reserved_memory(cache, reserved);
 
     const Geometry& geometry = *cache.geometry;
+    uint64_t evicted = 0, bytes = 0;
     PickCounts picks;
-    for (const Sequence& sequence : cache.sequences) picks += pick_counts(geometry, sequence);
-    const uint64_t replaced = cache.layer_bytes;
-    cache.replace_sequences(sequences);
-    cache.note_peak(replaced + geometry.scratch_bytes(scratch.slots) + memory.bytes());
+    for (const Sequence& sequence : replaced) {
+        for (const Layer& layer : sequence.layers) evicted += layer.evictions(geometry);
+        picks += pick_counts(geometry, sequence);
+        bytes += sequence.bytes();
+    }
+    std::swap_ranges(sequences.begin(), sequences.end(), replaced.begin());
+    cache.layer_bytes += loaded - bytes;
+    cache.note_peak(bytes + geometry.scratch_bytes(scratch.slots) + memory.bytes());
     keep(cache, std::move(memory));
     if (scratch.slots > 0) cache.scratch = std::move(scratch);
     cache.picks += picks;
-    cache.evictions = counts[0];
-    cache.eviction_passes = counts[1];
-    cache.steps = counts[2];
+    cache.evictions += evicted;
+    if (from.sequence < 0) {
+        cache.evictions = counts[0];
+        cache.eviction_passes = counts[1];
+        cache.steps = counts[2];
+    }
 }
 
 } // namespace winnow::cache

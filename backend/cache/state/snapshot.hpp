@@ -1,13 +1,12 @@
-// All sequences of a cache in one file: docs/cache.md has its layout.
+// A sequence of a cache, or all of them, as one stream: docs/cache.md has its layout.
 #pragma once
-
-#include <string>
 
 #include "cache/cache_state.hpp"
 
 namespace winnow::cache {
 
-void save(CacheState& cache, const std::string& path);
-void load(CacheState& cache, const std::string& path);
+void save(CacheState& cache, const CacheSaving& into);
+uint64_t saved_size(CacheState& cache, int64_t sequence); // bytes; -1: of all
+void load(CacheState& cache, const CacheLoading& from);
 
 } // namespace winnow::cache

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "saved_state.hpp"
 #include "temporary_folder.hpp"
 #include "winnow_loader.h"
 
@@ -159,12 +160,12 @@ void forgetting(unsigned seed, int number, std::vector<float>& results) {
         winnow_cache* const cache = new_cache(context);
         step(context, cache, 30, seed, results);
         for (unsigned at = 0; at < 6; ++at) step(context, cache, 1, seed + 7 * at, results);
-        context.ok(caches->save(cache, path.c_str()));
+        context.ok(winnow::save_state(*caches, cache, path));
         context.ok(caches->destroy(cache));
     }
     const Context context;
     winnow_cache* const cache = new_cache(context);
-    context.ok(caches->load(cache, path.c_str()));
+    context.ok(winnow::load_state(*caches, cache, path));
     for (unsigned at = 0; at < 6; ++at) step(context, cache, 1, seed + 11 * at, results);
     std::array<int64_t, 64> positions{};
     winnow_cache_tokens look{};

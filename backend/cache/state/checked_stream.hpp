@@ -1,4 +1,5 @@
-// A file that is written beside its place and renamed when it is complete, and that ends with a checksum of all before.
+// A stream of bytes that ends with a checksum of all before. It goes through functions of the host's, or into a file
+// that is written beside its place and renamed when it is complete.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +9,14 @@
 #include <type_traits>
 #include <vector>
 
+#include "cache/request.hpp"
+
 namespace winnow::cache {
 
 class CheckedWriter {
 public:
-    explicit CheckedWriter(const std::string& path); // throws Error where no file can be made there
+    CheckedWriter();                                 // counts alone
+    explicit CheckedWriter(const CacheSaving& into); // throws Error where no file can be made
     ~CheckedWriter();                                // removes what was not finished
     CheckedWriter(const CheckedWriter&) = delete;
     CheckedWriter& operator=(const CheckedWriter&) = delete;
@@ -28,21 +32,24 @@ public:
         value(static_cast<uint64_t>(values.size()));
         bytes(values.data(), values.size() * sizeof(T));
     }
-    void finish(); // adds the checksum and puts the file into its place
+    void leave_out(uint64_t size) { size_ += size; } // bytes that are only counted
+    void finish();                                   // adds the checksum and puts the file into its place
+    uint64_t size() const { return size_; }
 
 private:
     struct State;
     std::unique_ptr<State> state_;
+    uint64_t size_ = 0;
 };
 
 class CheckedReader {
 public:
-    explicit CheckedReader(const std::string& path); // throws Error where there is no file
+    explicit CheckedReader(const CacheLoading& from); // throws Error where there is no file
     ~CheckedReader();
     CheckedReader(const CheckedReader&) = delete;
     CheckedReader& operator=(const CheckedReader&) = delete;
 
-    [[noreturn]] void refuse_file(const std::string& why) const;
+    [[noreturn]] void refuse_stream(const std::string& why) const;
     uint64_t left() const; // bytes before the checksum
     void bytes(void* data, uint64_t size);
     template <typename T>
@@ -55,7 +62,7 @@ public:
     template <typename T>
     std::vector<T> values() {
         const auto count = value<uint64_t>();
-        if (count > left() / sizeof(T)) refuse_file("is cut short");
+        if (count > left() / sizeof(T)) refuse_stream("is cut short");
         std::vector<T> read(count);
         bytes(read.data(), count * sizeof(T));
         return read;
