@@ -7,6 +7,7 @@ import ctypes
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import external_policy
@@ -18,6 +19,7 @@ STRUCTS = {"winnow_host_info": winnowkv_cache.HostInfo, "winnow_device_info": wi
            "winnow_cache_desc": winnowkv_cache.CacheDesc, "winnow_cache_entry": winnowkv_cache.CacheEntry,
            "winnow_cache_step_desc": winnowkv_cache.CacheStepDesc,
            "winnow_cache_tokens": winnowkv_cache.CacheTokens,
+           "winnow_cache_state_desc": winnowkv_cache.CacheStateDesc,
            "winnow_api": winnowkv_cache.Api, "winnow_cache_api": winnowkv_cache.CacheApi}
 
 
@@ -85,11 +87,36 @@ def check_experts(backend):
         assert not kept & {position for position in rare[1:] if position < 96}, f"are there: {kept & set(rare)}"
 
 
+def check_states(backend):
+    """A sequence goes through bytes and through a file into others; what is no saved cache is refused."""
+    shape = {"layers": 1, "q_num_heads": 4, "kv_num_heads": 2, "head_size": 16, "context": 64, "max_sequences": 3}
+    half, rows = (ctypes.c_float * 160)(*range(160)), (ctypes.c_float * 320)(*range(320))
+    with winnowkv_cache.Context(backend) as context, context.cache("h2o:budget=32", **shape) as cache, \
+            tempfile.TemporaryDirectory() as folder:
+        for _ in range(12):
+            cache.step(0, half, half, rows, sequence=1)
+        saved, path = cache.to_bytes(1), Path(folder) / "cache"
+        cache.from_bytes(saved, 0)
+        cache.save(path, 1)
+        assert path.read_bytes() == saved
+        cache.load(path, 2)
+        for sequence in 0, 2:
+            assert cache.positions(0, 1, sequence) == cache.positions(0, 1, 1)
+            assert cache.importance(0, 1, sequence) == cache.importance(0, 1, 1)
+        expect_error("1 sequences, expected 3", lambda: cache.from_bytes(saved))
+        expect_error("checksum", lambda: cache.from_bytes(saved[:-1] + bytes([saved[-1] ^ 1]), 0))
+        expect_error("cut short", lambda: cache.from_bytes(b"", 0))
+        whole = cache.to_bytes()
+        cache.from_bytes(whole)
+        assert cache.to_bytes() == whole
+
+
 def main():
     backend, layout = sys.argv[1:]
     check_layout(Path(layout).read_text(encoding="utf-8"))
     check_cache(backend)
     check_experts(backend)
+    check_states(backend)
     result = subprocess.run([sys.executable, "-B", external_policy.__file__, backend], capture_output=True, text=True)
     print(result.stdout + result.stderr)
     assert result.returncode == 0 and "keeps the same" in result.stdout

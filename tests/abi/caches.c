@@ -315,7 +315,7 @@ static void check_null(abi_run *run, const abi_backend *backend, cache_work *wor
     EXPECT_STATUS(caches->save(cache, NULL), invalid);
     EXPECT_STATUS(caches->load(NULL, &work->state.first), invalid);
     EXPECT_STATUS(caches->load(cache, NULL), invalid);
-    EXPECT_STATUS(caches->saved_size(NULL, -1, &count), invalid);
+    EXPECT_STATUS(caches->saved_size(NULL, -1, &work->written), invalid);
     EXPECT_STATUS(caches->saved_size(cache, -1, NULL), invalid);
     EXPECT_STATUS(caches->stats(NULL, -1, &stats), invalid);
     EXPECT_STATUS(caches->stats(cache, -1, NULL), invalid);

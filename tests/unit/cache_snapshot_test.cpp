@@ -250,7 +250,7 @@ TEST_F(cache_snapshot, a_cache_with_other_resources_refuses_it) {
         Cache other(device_, changed);
         append(other, 0, 5);
         std::string why = refusal(other, path());
-        EXPECT_EQ(other.positions(0, 0, 0).back(), why.empty() ? 29 : 4);
+        EXPECT_EQ(positions_of(other, 0, 0, 0).back(), why.empty() ? 29 : 4);
         return why;
     };
     const auto hash_of = [](const auto& numbers) {
@@ -327,7 +327,7 @@ TEST_F(cache_snapshot, a_stream_is_the_file_without_one) {
         EXPECT_EQ(device_.in_use, in_use);
     }
     EXPECT_GT(failures, 20);
-    EXPECT_EQ(other.positions(0, 0, 0), cache_->positions(0, 0, 0));
+    EXPECT_EQ(positions_of(other, 0, 0, 0), positions_of(*cache_, 0, 0, 0));
 }
 
 // Its counts and memory take the place of those of the sequence that was there.
@@ -363,14 +363,14 @@ TEST_F(cache_snapshot, a_sequence_takes_the_place_of_another) {
     EXPECT_EQ(after.bytes, of_first.bytes + saved.bytes);
     EXPECT_EQ(after.steps, before.steps);
     EXPECT_EQ(after.evictions, before.evictions + saved.evictions);
-    EXPECT_EQ(other.positions(0, 0, 0).back(), 4);
+    EXPECT_EQ(positions_of(other, 0, 0, 0).back(), 4);
     const int64_t count = count_;
     append(*cache_, 0, 29);
     const std::vector<float> expected = output_;
     count_ = count;
     append(other, 1, 29);
     EXPECT_EQ(output_, expected);
-    EXPECT_EQ(other.positions(1, 1, 0), cache_->positions(0, 1, 0)); // with the anchors
+    EXPECT_EQ(positions_of(other, 1, 1, 0), positions_of(*cache_, 0, 1, 0)); // with the anchors
 }
 
 TEST_F(cache_snapshot, without_memory_or_a_place_nothing_happens) {
