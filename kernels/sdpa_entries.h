@@ -16,7 +16,7 @@ typedef struct sdpa_entries {
 #define ADDRESS(i) (__global uchar*)entry->memory[i]
 #define SEGMENT_ADDRESSES(i)                                                                                           \
     {                                                                                                                  \
-        ADDRESS(11 + 5 * (i)), ADDRESS(12 + 5 * (i)), ADDRESS(13 + 5 * (i)), ADDRESS(14 + 5 * (i)),                     \
+        ADDRESS(11 + 5 * (i)), ADDRESS(12 + 5 * (i)), ADDRESS(13 + 5 * (i)), ADDRESS(14 + 5 * (i)),                    \
             ADDRESS(15 + 5 * (i))                                                                                      \
     }
 #define STEP_ADDRESS(i) ADDRESS(11 + 5 * SEGMENTS + (i))

@@ -50,7 +50,8 @@ static inline void sdpa_leave_result(const sdpa_params* p, const sdpa_memory* me
     }
     sdpa_store_partial(p, memory, work, result);
 #if SINGLE_LAUNCH
-    volatile __global atomic_uint* counter = (volatile __global atomic_uint*)memory->scratch + p->first_counter + work->index;
+    volatile __global atomic_uint* counter =
+        (volatile __global atomic_uint*)memory->scratch + p->first_counter + work->index;
     atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_device);
     const uint done = atomic_fetch_add_explicit(counter, 1u, memory_order_acq_rel, memory_scope_device) + 1;
     if (done == p->splits) {

@@ -129,9 +129,10 @@ public:
         if (!sdpa_.attend(args, slot_append_)) Device::attend(args);
     }
     void attend(std::span<const SlotAttend> all) override {
+        if (all.size() == 1) return attend(all.front());
         self_test_.test_slot_attention();
         self_test_.test_before("slot_append");
-        if (all.size() == 1 || !sdpa_.attend(all, slot_append_)) Device::attend(all);
+        sdpa_.attend(all, slot_append_, [&](const SlotAttend& each) { attend(each); });
     }
 
     std::unique_ptr<Event> mark() override { return Operation(runtime_).complete(true); }

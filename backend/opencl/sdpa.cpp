@@ -140,20 +140,33 @@ bool SdpaLauncher::attend(const SlotAttend& args, SegmentKernel& slot_append) {
     return true;
 }
 
-bool SdpaLauncher::attend(std::span<const SlotAttend> all, SegmentKernel& slot_append) {
-    std::vector<Together> together;
-    std::optional<SdpaKernel> kernel;
+void SdpaLauncher::attend(std::span<const SlotAttend> all, SegmentKernel& slot_append,
+                          const std::function<void(const SlotAttend&)>& alone) {
+    struct Group {
+        SdpaKernel kernel;
+        std::vector<Together> together;
+    };
+    std::vector<Group> groups;
     for (const SlotAttend& args : all) {
         Sdpa attention = fused_attention(args);
-        const std::optional<SdpaKernel> its = fused_kernel(args, attention);
-        if (!its || (kernel && *its != *kernel)) return false;
-        kernel = its;
-        together.push_back({std::move(attention), {.args = &args}});
+        const std::optional<SdpaKernel> kernel = fused_kernel(args, attention);
+        if (!kernel) {
+            alone(args);
+            continue;
+        }
+        auto its =
+            std::find_if(groups.begin(), groups.end(), [&](const Group& each) { return each.kernel == *kernel; });
+        if (its == groups.end()) its = groups.insert(its, {*kernel, {}});
+        its->together.push_back({std::move(attention), {.args = &args}});
     }
-    if (!can_launch_together(runtime_, *kernel, together)) return false;
-    for (size_t i = 0; i < all.size(); ++i) together[i].fused = begin_fused(runtime_, slot_append, all[i]);
-    launch_together(runtime_, programs_, *kernel, together, options_);
-    return true;
+    for (Group& group : groups) {
+        if (group.together.size() == 1 || !can_launch_together(runtime_, group.kernel, group.together)) {
+            for (const Together& each : group.together) alone(*each.fused.args);
+            continue;
+        }
+        for (Together& each : group.together) each.fused = begin_fused(runtime_, slot_append, *each.fused.args);
+        launch_together(runtime_, programs_, group.kernel, group.together, options_);
+    }
 }
 
 } // namespace winnow::opencl

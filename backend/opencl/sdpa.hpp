@@ -1,6 +1,7 @@
 // Attention, and fused attention over slots: chooses between their kernels and launches.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,8 +24,10 @@ public:
     // All in one launch, or in two where the token comes into packed rows. Does nothing and returns false where the
     // attention is not that of one query token in one block of rows.
     bool attend(const SlotAttend& args, SegmentKernel& slot_append);
-    // Several of them in one launch of attention, where the device can.
-    bool attend(std::span<const SlotAttend> all, SegmentKernel& slot_append);
+    // Several of them: in one launch of attention for each program that they need, where the device can; `alone` is for
+    // the others.
+    void attend(std::span<const SlotAttend> all, SegmentKernel& slot_append,
+                const std::function<void(const SlotAttend&)>& alone);
 
 private:
     SdpaKernel choose(const Sdpa& args) const;

@@ -228,10 +228,10 @@ void register_cache_together() {
     const auto add = [](const std::string& name, const CacheSetup& setup) {
         register_cache_test("together", name, __FILE__, __LINE__, [=] { run_pair(setup, options().seed); });
     };
-    // Of the policies' table every fourth; what differs between them beside ranking is in the others below.
+    // Of the policies' table every eighth; what differs between them beside ranking is in the others below.
     int at = 0;
     for (const NamedSetup& each : policy_setups())
-        if (at++; options().pairs == Pairs::all || at % 4 == 1)
+        if (at++; options().pairs == Pairs::all || at % 8 == 1)
             add(each.name, with_shape(each.setup, at % cache_shapes));
     for (const auto& [name, policy] : {std::pair("none_by_cells", Policy::none), {"winnow_by_cells", Policy::winnow}})
         add(name,

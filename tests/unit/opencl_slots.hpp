@@ -93,6 +93,14 @@ public:
         for (size_t i = 0; i < regions_.size(); ++i) regions_[i].compare(expected[i]);
     }
 
+    // All that is there, but for scratch.
+    std::vector<std::vector<std::byte>> bytes() const {
+        std::vector<std::vector<std::byte>> all;
+        for (const Region& region : regions_)
+            if (!region.near.is_scratch) all.push_back(region.bytes);
+        return all;
+    }
+
 private:
     static constexpr int64_t around = 64;
 

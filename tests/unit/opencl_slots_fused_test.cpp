@@ -123,14 +123,16 @@ struct Problem {
     }
 };
 
+uint64_t launches_of(const Device& device) {
+    winnow_stats stats{};
+    device.stats(stats);
+    return stats.kernel_launches;
+}
+
 void expect_fused(Device& device, const Case& each) {
     SCOPED_TRACE(each.name);
     Problem problem(device, each);
-    const auto launches = [&] {
-        winnow_stats stats{};
-        device.stats(stats);
-        return stats.kernel_launches;
-    };
+    const auto launches = [&] { return launches_of(device); };
     for (int round = 0; round < 2; ++round) { // the second finds what the first left behind
         const uint64_t before = launches();
         problem.memory.expect_same(device, [&](Device& any) { any.attend(problem.args); });
@@ -201,6 +203,58 @@ TEST_F(opencl_slots, fused_attention_is_one_launch_where_it_can_be) {
     expect_fused(cpu_device(), {.name = "into packed rows", .slots = {300}, .launches = 2, .to_packed = true});
     expect_fused(cpu_device(), {.name = "two blocks of rows", .group = 9, .launches = 3});
     expect_fused(divided_device(), {.name = "divided", .slots = {52, 2000}});
+}
+
+// Sequences of a cache: each comes out as alone, bit for bit, whatever is beside it. launches: of all together.
+void expect_together(Device& device, const std::vector<Case>& cases, uint64_t launches) {
+    std::vector<std::unique_ptr<Problem>> alone;
+    for (const Case& each : cases) alone.push_back(std::make_unique<Problem>(device, each));
+    for (int round = 0; round < 2; ++round) { // the second finds what the first left behind
+        std::vector<std::unique_ptr<Problem>> together;
+        std::vector<SlotAttend> all;
+        for (const Case& each : cases) together.push_back(std::make_unique<Problem>(device, each));
+        for (const auto& each : together) all.push_back(each->args);
+        if (round == 1) { // in another order
+            std::reverse(together.begin(), together.end());
+            std::reverse(all.begin(), all.end());
+        }
+        const uint64_t before = launches_of(device);
+        device.attend(std::span<const SlotAttend>(all));
+        EXPECT_EQ(launches_of(device) - before, launches);
+        device.finish();
+        if (round == 1) std::reverse(together.begin(), together.end());
+        for (size_t i = 0; i < cases.size(); ++i) {
+            if (round == 0) device.attend(alone[i]->args);
+            device.finish();
+            EXPECT_TRUE(alone[i]->memory.bytes() == together[i]->memory.bytes()) << cases[i].name;
+            EXPECT_EQ(together[i]->changed().second, 0) << cases[i].name << ": weights beyond their end";
+        }
+    }
+}
+
+TEST_F(opencl_slots, fused_attention_of_several_sequences_is_one_launch) {
+    const std::vector<Case> cases{
+        {.name = "short", .slots = {52, 20}},
+        {.name = "long", .slots = {52, 3000}},
+        {.name = "full, in a window", .slots = {52, 300}, .window_left = 150, .share_live = 1},
+        {.name = "nothing appended", .slots = {52, 700}, .appends = false},
+        {.name = "with a mask", .slots = {52, 129}, .has_mask = true},
+        {.name = "with NaN", .slots = {52, 300}, .has_nan = true},
+        {.name = "with sinks", .slots = {52, 64}, .has_sinks = true}};
+    expect_together(cpu_device(), cases, 1);
+    expect_together(divided_device(), cases, 1);
+    expect_together(*forced("splits=3"), cases, 1);
+    expect_together(cpu_device(),
+                    {{.name = "of packed rows", .slots = {300}, .to_packed = true},
+                     {.name = "more of them", .slots = {500}, .to_packed = true}},
+                    3); // an append of each
+}
+
+TEST_F(opencl_slots, fused_attention_of_several_sequences_is_a_launch_for_each_program) {
+    const std::vector<Case> cases{{.name = "short", .slots = {52, 20}}, {.name = "long", .slots = {52, 3000}}};
+    expect_together(*forced("splits=3,launches=2"), cases, 4); // the second one combines
+    expect_together(*forced("host_memory=copy"), cases, 2);    // as of a GPU, whose memory has no address
+    expect_together(cpu_device(), {cases[0], {.name = "of another program", .dense = Type::f32}, cases[1]}, 2);
 }
 
 TEST_F(opencl_slots, fused_attention_refuses_too_few_records) {
