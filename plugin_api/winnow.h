@@ -12,7 +12,7 @@
  *   - Every struct begins with struct_size: set it to sizeof the struct as you compiled it. A size below the
  *     backend's that is no version's is refused. A zero in any other field means "absent" or "default".
  *   - Distinct contexts may be used from different threads at once; one context, and all that was made from
- *     it, is the host's to serialise.
+ *     it, is the host's to serialise. Functions without a context may be called from any thread at any time.
  *   - A process may fork. Where the child cannot use what its parent used, every function that would need it returns
  *     WINNOW_ERROR_UNSUPPORTED there, and those that destroy return WINNOW_OK and release nothing. A child whose
  *     parent had made no context and asked for no devices makes its own.
@@ -402,7 +402,7 @@ typedef struct winnow_api {
 
     /* *context is the caller's and has to be destroyed, after everything that was made from it (buffers, events and
      * caches that remain become invalid). Destroying waits for running work, and destroys also where that fails: the
-     * status then says why. Destroying NULL is WINNOW_OK, here and below. */
+     * status then says so, and the last line of the log why. Destroying NULL is WINNOW_OK, here and below. */
     int32_t (*context_create)(const winnow_context_desc *desc, winnow_context **context, char *message,
                               size_t message_size);
     int32_t (*context_destroy)(winnow_context *context);

@@ -32,6 +32,7 @@ public:
     void note_reuse(int64_t stream, std::span<const int32_t> cells, const MaskSlice& mask);
     // Where WINNOW_REPORT_WITH asks for a profile, else NULL.
     AttentionProfile* profile() { return profile_ ? &*profile_ : nullptr; }
+    bool records_rows() const { return rows_.has_value(); }
     // Where WINNOW_REPORT_ROWS names a file: an attention that is about to run.
     void record_rows(const winnow_cache_step_desc& step) {
         if (rows_) rows_->add(cache_.shape().layer_names()[static_cast<size_t>(step.layer)], step);

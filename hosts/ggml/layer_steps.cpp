@@ -47,6 +47,15 @@ winnow_cache_step_desc step_of(size_t layer) {
     return step;
 }
 
+winnow_cache_step_desc step_of(size_t layer, const winnow_sdpa_desc& sdpa) {
+    winnow_cache_step_desc step = step_of(layer);
+    step.scale = sdpa.scale;
+    step.softcap = sdpa.softcap;
+    step.head_sink = sdpa.head_sink;
+    step.mask_slopes = sdpa.mask_slopes;
+    return step;
+}
+
 winnow_cache_entry entry_of(int64_t stream) {
     winnow_cache_entry entry{};
     entry.struct_size = sizeof entry;
@@ -157,25 +166,25 @@ void LayerSteps::take_mask(const ggml_tensor* mask, const Slice& slice, const Ro
     if (opening.taken_back >= least_taken_back) figures_.note_reuse(slice.stream, cells, MaskSlice(mask, slice.index));
 }
 
-void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice) {
-    winnow_cache_step_desc step = step_of(slice.layer);
+// The deferred rows of a slice, and its mask; none where nothing is deferred.
+std::optional<LayerSteps::Rows> LayerSteps::prepare(const ggml_tensor* mask, const Slice& slice) {
+    if (!layers_[slice.layer].k) return std::nullopt;
+    const Rows rows = rows_of(slice.layer, slice.index * slice.tokens, slice.tokens);
+    const bool begins = streams_.begins_batch(slice.layer, slice.stream);
+    if (begins || !streams_.has_mask(slice.stream) || !is_mask_common()) take_mask(mask, slice, rows, begins);
+    return rows;
+}
+
+void LayerSteps::attend_slice(const winnow_sdpa_desc& sdpa, const Slice& slice, const std::optional<Rows>& rows) {
+    winnow_cache_step_desc step = step_of(slice.layer, sdpa);
     winnow_cache_entry entry = entry_of(slice.stream);
-    step.scale = sdpa.scale;
-    step.softcap = sdpa.softcap;
-    step.head_sink = sdpa.head_sink;
-    step.mask_slopes = sdpa.mask_slopes;
     const winnow_tensor q = slice_of(*sdpa.q, slice.index), out = slice_of(*sdpa.out, slice.index);
     step.q = &q;
     step.out = &out;
-    Rows rows{};
-    if (layers_[slice.layer].k) {
-        rows = rows_of(slice.layer, slice.index * slice.tokens, slice.tokens);
-        const bool begins = streams_.begins_batch(slice.layer, slice.stream);
-        if (begins || !streams_.has_mask(slice.stream) || !is_mask_common())
-            take_mask(node->src[3], slice, rows, begins);
-        step.k = &rows.k;
-        step.v = &rows.v;
-        step.cells = &rows.cells;
+    if (rows) {
+        step.k = &rows->k;
+        step.v = &rows->v;
+        step.cells = &rows->cells;
     }
     const winnow_tensor mask = slice_of(*sdpa.attn_mask, slice.index);
     entry.attn_mask = &mask;
@@ -191,6 +200,50 @@ void LayerSteps::attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& s
         run_as_decoded(step, entry, slice);
     else // they are there already
         run_attention(step, entry);
+}
+
+// Whether one step can be for all slices: each is one, and nobody looks at single ones.
+bool LayerSteps::go_together(const std::vector<Slice>& slices) {
+    const bool has_rows = layers_[slices.front().layer].k.has_value();
+    return slices.size() > 1 && !figures_.profile() && !figures_.records_rows() &&
+           std::all_of(slices.begin(), slices.end(), [&](const Slice& each) {
+               return !has_rows || (!streams_.sees_ahead(each.stream) &&
+                                    (each.tokens == 1 || streams_.taken_at_once(each.stream) >= each.tokens));
+           });
+}
+
+void LayerSteps::attend_together(const winnow_sdpa_desc& sdpa, const std::vector<Slice>& slices) {
+    const Slice& one = slices.front();
+    const auto count = static_cast<int64_t>(slices.size());
+    winnow_cache_step_desc step = step_of(one.layer, sdpa);
+    step.q = sdpa.q;
+    step.out = sdpa.out;
+    Rows rows{};
+    if (layers_[one.layer].k) {
+        rows = rows_of(one.layer, 0, count * one.tokens);
+        for (const auto& [tensor, axis] : {std::pair(&rows.k, 2), {&rows.v, 2}, {&rows.cells, 3}}) {
+            tensor->shape[0] = count;
+            tensor->shape[axis] = one.tokens;
+            tensor->stride[0] = one.tokens * tensor->stride[axis];
+        }
+        step.k = &rows.k;
+        step.v = &rows.v;
+        step.cells = &rows.cells;
+    }
+    std::vector<winnow_tensor> masks;
+    std::vector<winnow_cache_entry> entries;
+    for (const Slice& each : slices) masks.push_back(slice_of(*sdpa.attn_mask, each.index));
+    for (const Slice& each : slices) {
+        winnow_cache_entry& entry = entries.emplace_back(entry_of(each.stream));
+        entry.batch = each.index;
+        entry.attn_mask = &masks[static_cast<size_t>(each.index)];
+        const int64_t decoded = each.tokens - std::min(streams_.taken_at_once(each.stream), each.tokens);
+        if (step.k && decoded > 0) figures_.note_decoded(step.layer, decoded);
+    }
+    step.entries = entries.data();
+    step.entry_count = entries.size();
+    step.entry_stride = sizeof entries.front();
+    cache_.expect(cache_.caches().step(cache_.get(), &step, nullptr));
 }
 
 void LayerSteps::run_as_decoded(const winnow_cache_step_desc& step, const winnow_cache_entry& entry,
@@ -238,7 +291,16 @@ void LayerSteps::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters&
     // The allocator of the graph may have given the rows' memory, which is read, to the result.
     for (std::optional<DeferredRows>* rows : {&layers_[layer].k, &layers_[layer].v})
         if (*rows && (*rows)->overlaps(node)) (*rows)->detach();
-    for (int64_t i = 0; i < slices; ++i) attend_slice(node, sdpa.desc(), {layer, i, first + i, tokens});
+    std::vector<Slice> all;
+    std::vector<std::optional<Rows>> rows;
+    for (int64_t i = 0; i < slices; ++i) {
+        all.push_back({layer, i, first + i, tokens});
+        rows.push_back(prepare(node->src[3], all.back()));
+    }
+    if (go_together(all))
+        attend_together(sdpa.desc(), all);
+    else
+        for (size_t i = 0; i < all.size(); ++i) attend_slice(sdpa.desc(), all[i], rows[i]);
     counters.count_attention(node);
     if (has_deferred(layer)) end_rows(layer, counters);
 }

@@ -1,5 +1,6 @@
 // Steps of a virtual cache: a SET_ROWS is deferred until the attention over the same tensors comes, and both go to the
-// Winnow cache as one step, stream by stream. The tensors' streams are the cache's sequences.
+// Winnow cache as one step, of all streams of the attention where it can be. The tensors' streams are the cache's
+// sequences.
 #pragma once
 
 #include <optional>
@@ -54,7 +55,10 @@ private:
     bool is_aligned(size_t layer, int64_t first_stream, int64_t slices, int64_t tokens) const;
     Rows rows_of(size_t layer, int64_t first, int64_t count);
     void append_all(size_t layer, Counters& counters);
-    void attend_slice(const ggml_tensor* node, const winnow_sdpa_desc& sdpa, const Slice& slice);
+    std::optional<Rows> prepare(const ggml_tensor* mask, const Slice& slice);
+    void attend_slice(const winnow_sdpa_desc& sdpa, const Slice& slice, const std::optional<Rows>& rows);
+    bool go_together(const std::vector<Slice>& slices);
+    void attend_together(const winnow_sdpa_desc& sdpa, const std::vector<Slice>& slices); // prepared
     void take_mask(const ggml_tensor* mask, const Slice& slice, const Rows& rows, bool begins);
     // Runs a step, all at once or as tokens are decoded; what it reads has to stay.
     void run_as_decoded(const winnow_cache_step_desc& step, const winnow_cache_entry& entry, const Slice& slice);
