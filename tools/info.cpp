@@ -1,6 +1,8 @@
 // Gathers everything into one JSON value, and prints that or a page of text made from it.
 #include "info.hpp"
 
+#include <array>
+#include <cstdio>
 #include <ostream>
 #include <stdexcept>
 
@@ -50,6 +52,17 @@ ordered_json describe(const winnow_device_info& info) {
     };
 }
 
+// As other programs spell it: 8-4-4-4-12 digits.
+std::string hex(const std::array<uint8_t, 16>& uuid) {
+    std::string text;
+    for (size_t i = 0; i < uuid.size(); ++i) {
+        char digits[4];
+        std::snprintf(digits, sizeof digits, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+        text += digits;
+    }
+    return text;
+}
+
 // What a context tells its log while it is made: how it reaches memory, quirks of its driver, what it was tested for.
 void note(void* notes, int32_t, const char* text) { static_cast<ordered_json*>(notes)->push_back(text); }
 
@@ -74,6 +87,9 @@ bool add_context(const OpenBackend& backend, const std::string& device, const In
     winnow_device_info info{};
     info.struct_size = sizeof info;
     if (backend.api().context_info(context.get(), &info) == WINNOW_OK) entry.update(describe(info));
+    std::array<uint8_t, 16> uuid{};
+    const winnow_opencl_api* const opencl = backend.opencl();
+    if (opencl != nullptr && opencl->device_uuid(context.get(), uuid.data()) == WINNOW_OK) entry["uuid"] = hex(uuid);
     entry["notes"] = notes;
     entry["variants"] = ordered_json::array();
     for (const VariantAnswer& answer : ask_variants(backend.api(), context.get())) {
@@ -129,6 +145,7 @@ void print_device(const ordered_json& device, std::ostream& out) {
     }
     out << '\n';
     if (device.contains("error")) out << "    cannot be used: " << device["error"].get<std::string>() << '\n';
+    if (device.contains("uuid")) out << "    UUID: " << device["uuid"].get<std::string>() << '\n';
     if (!device.contains("variants")) return;
     for (const auto& text : device["notes"]) out << "    note: " << text.get<std::string>() << '\n';
     for (const auto& row : device["variants"]) {

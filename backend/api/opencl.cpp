@@ -1,7 +1,9 @@
 // The records and functions of winnow_opencl.h. Where the backend does not compute with OpenCL, no record is known.
 #include "api/opencl.hpp"
 
+#include <algorithm>
 #include <span>
+#include <tuple>
 
 #include "api/guard.hpp"
 #include "api/structs.hpp"
@@ -29,9 +31,27 @@ int32_t get_event(winnow_event* event, void** cl_event) {
                       [&] { checked(cl_event, "opencl_get_event: cl_event") = event->event->cl_event(); });
 }
 
+int32_t get_memory(winnow_buffer* buffer, void** cl_mem, uint64_t* offset) {
+    return on_context(context_of(buffer), [&] {
+        void*& out = checked(cl_mem, "opencl_get_memory: cl_mem");
+        uint64_t& begin = checked(offset, "opencl_get_memory: offset");
+        std::tie(out, begin) = buffer->buffer->cl_memory();
+    });
+}
+
+int32_t device_uuid(winnow_context* context, uint8_t* uuid) {
+    return on_question(context, [&] {
+        check_process(*context);
+        checked(uuid, "opencl_device_uuid: uuid");
+        std::ranges::copy(context->device->cl_device_uuid(), uuid);
+    });
+}
+
 } // namespace
 
-const winnow_opencl_api opencl_table = {sizeof opencl_table, WINNOW_OPENCL_VERSION, wait_event, get_event};
+const winnow_opencl_api opencl_table = {
+    sizeof opencl_table, WINNOW_OPENCL_VERSION, wait_event, get_event, get_memory, device_uuid,
+};
 
 void read_objects(const winnow_context_desc& desc, DeviceRequest& request) {
     const auto objects = read_record<winnow_opencl_objects>(

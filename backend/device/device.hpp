@@ -15,6 +15,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/format.hpp"
@@ -56,6 +57,7 @@ public:
     virtual uint64_t size() const = 0;
     virtual void write(uint64_t offset, const void* data, uint64_t size) = 0;
     virtual void read(uint64_t offset, void* data, uint64_t size) = 0;
+    virtual std::pair<void*, uint64_t> cl_memory() { throw no_opencl(); } // borrowed, and the byte where it begins
 };
 
 // A point in the order of a device's work.
@@ -308,6 +310,7 @@ public:
     // The same, but what has failed meanwhile is left to the next finish().
     virtual void wait() = 0;
     virtual void wait_cl_event(void* /*cl_event*/) { throw no_opencl(); }
+    virtual std::array<uint8_t, 16> cl_device_uuid() const { throw no_opencl(); }
 
     // Results that a wait still has to bring to the host's memory have numbers, and this is the next one's. After a
     // call that failed the host may free its tensors, so that the results of that call are dropped.

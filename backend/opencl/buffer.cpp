@@ -12,6 +12,12 @@ void check_copy(RuntimeState& state, cl_int code, const char* call) {
     check(code, call);
 }
 
+void check_is_undivided(const RuntimeState& state) {
+    if (state.workers.is_divided())
+        throw Error(WINNOW_ERROR_UNSUPPORTED, "a context that computes on the host's threads (parallel_for) has no "
+                                              "single cl_context to which a cl_mem could belong");
+}
+
 } // namespace
 
 void copy_to_device(RuntimeState& state, const Memory& memory, uint64_t offset, const void* data, uint64_t size) {
@@ -82,9 +88,7 @@ std::unique_ptr<ClBuffer> ClBuffer::import_cl_mem(RuntimeState& state, cl_mem me
     if (offset > whole || size > whole - offset)
         invalid("has " + std::to_string(whole) + " bytes; offset " + std::to_string(offset) + " and size " +
                 std::to_string(size) + " reach beyond");
-    if (state.workers.is_divided())
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "a context that computes on the host's threads (parallel_for) has no "
-                                              "single cl_context to which a cl_mem could belong");
+    check_is_undivided(state);
     std::unique_ptr<ClBuffer> buffer(new ClBuffer(state, size));
     buffer->memory_ = std::make_unique<Memory>(state.workers, memory);
     buffer->offset_ = offset;
@@ -127,6 +131,11 @@ void ClBuffer::read(uint64_t offset, void* data, uint64_t size) {
     state_.finish(); // as a wait, which gives the host's tensors what is still to come
     copy_from_device(state_, *memory_, offset_ + offset, data, size);
     if (mirror_ != nullptr) ++state_.host_copies;
+}
+
+std::pair<void*, uint64_t> ClBuffer::cl_memory() {
+    check_is_undivided(state_);
+    return {memory_->on(0), offset_};
 }
 
 } // namespace winnow::opencl

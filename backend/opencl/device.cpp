@@ -51,6 +51,9 @@ public:
     std::unique_ptr<Buffer> import_cl_mem(void* cl_mem, uint64_t offset, uint64_t size) override {
         return runtime_.import_cl_mem(cl_mem, offset, size);
     }
+    std::array<uint8_t, 16> cl_device_uuid() const override {
+        return device_uuid(runtime_.state().workers.front().device);
+    }
 
     std::string validate(const Sdpa& args) const override { return sdpa_.validate(args); }
     std::string validate(const KvAppend& args) const override { return opencl::validate(runtime_, args); }

@@ -217,6 +217,13 @@ std::string platform_text(cl_platform_id platform, cl_platform_info what) {
     return queried_text(clGetPlatformInfo, "clGetPlatformInfo", platform, what);
 }
 
+std::array<uint8_t, CL_UUID_SIZE_KHR> device_uuid(cl_device_id device) {
+    if (!has_word(device_text(device, CL_DEVICE_EXTENSIONS), "cl_khr_device_uuid"))
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    "the driver does not tell the device's UUID: it has no cl_khr_device_uuid");
+    return device_value<std::array<uint8_t, CL_UUID_SIZE_KHR>>(device, CL_DEVICE_UUID_KHR);
+}
+
 int device_version(cl_device_id device) {
     int major = 1;
     int minor = 0;

@@ -2,6 +2,7 @@
 // nothing here creates a context.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <span>
 #include <string>
@@ -56,6 +57,9 @@ std::string platform_text(cl_platform_id platform, cl_platform_info what);
 
 // Whether a list of names with spaces between, as of extensions, has one.
 bool has_word(const std::string& list, const std::string& word);
+
+// CL_DEVICE_UUID_KHR. Throws UNSUPPORTED where the driver does not tell it.
+std::array<uint8_t, CL_UUID_SIZE_KHR> device_uuid(cl_device_id device);
 
 // 300 for "OpenCL 3.0 ...".
 int device_version(cl_device_id device);

@@ -94,6 +94,7 @@ public:
     uint64_t size() const override { return size_; }
     void write(uint64_t offset, const void* data, uint64_t size) override;
     void read(uint64_t offset, void* data, uint64_t size) override;
+    std::pair<void*, uint64_t> cl_memory() override;
 
     const Memory* memory() const { return memory_.get(); }
     uint64_t offset() const { return offset_; } // of the buffer's first byte in memory()

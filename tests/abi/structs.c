@@ -277,6 +277,8 @@ void check_null_arguments(abi_run *run) {
     winnow_stats stats;
     winnow_event *event = NULL;
     void *pointer = NULL;
+    uint64_t offset = 0;
+    uint8_t uuid[16];
     unsigned char byte = 0;
     abi_work work;
     if (api) {
@@ -327,6 +329,9 @@ void check_null_arguments(abi_run *run) {
             EXPECT_STATUS(backend.opencl->wait_event(NULL, &byte), invalid);
             EXPECT_STATUS(backend.opencl->wait_event(context, NULL), invalid);
             EXPECT_STATUS(backend.opencl->get_event(NULL, &pointer), invalid);
+            EXPECT_STATUS(backend.opencl->get_memory(NULL, &pointer, &offset), invalid);
+            EXPECT_STATUS(backend.opencl->device_uuid(NULL, uuid), invalid);
+            EXPECT_STATUS(backend.opencl->device_uuid(context, NULL), invalid);
         }
         EXPECT_STATUS(api->context_destroy(NULL), WINNOW_OK);
         EXPECT_STATUS(api->buffer_destroy(NULL), WINNOW_OK);

@@ -26,6 +26,12 @@ AttentionScript::AttentionScript(const std::string& backend)
              info.struct_size = sizeof info;
              return context() == nullptr ? not_run : api().context_info(context(), &info);
          }});
+    add({.name = "opencl_device_uuid", .run = [this] {
+             uint8_t uuid[16];
+             if (context() == nullptr) return not_run;
+             const int32_t status = opencl().device_uuid(context(), uuid);
+             return status == WINNOW_ERROR_UNSUPPORTED ? static_cast<int32_t>(WINNOW_OK) : status; // PoCL has none
+         }});
     add_buffers();
     for (size_t pair = 0; pair < pairs_.size(); ++pair) add_formats(pair);
     add_rows();

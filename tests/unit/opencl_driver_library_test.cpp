@@ -96,6 +96,16 @@ TEST_F(opencl_driver_library, is_opened_where_there_is_no_other_driver) {
     EXPECT_EXIT(run(), testing::ExitedWithCode(0), "^\\[Stub\\] open, the one without device left alone$");
 }
 
+TEST_F(opencl_driver_library, tells_the_uuid_of_its_device) {
+    const auto run = [&] {
+        set({}, with_device);
+        const auto uuid = device_uuid(list_devices().front().devices.front());
+        std::cerr << std::string(uuid.begin(), uuid.end());
+        std::exit(0);
+    };
+    EXPECT_EXIT(run(), testing::ExitedWithCode(0), "^0123456789abcdef$");
+}
+
 TEST_F(opencl_driver_library, is_opened_where_the_systems_driver_has_no_device) {
     const auto run = [&] {
         set({without_device}, with_device);

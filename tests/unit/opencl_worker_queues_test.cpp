@@ -115,6 +115,20 @@ TEST_F(opencl_worker_queues, divided_operations_compute_the_same) {
     EXPECT_LE(calls, divided);
 }
 
+TEST_F(opencl_worker_queues, memory_of_several_queues_is_not_handed_out) {
+    std::atomic<int> calls{0};
+    TestRuntime test(cpu_request("", &calls));
+    if (!test.state->workers.is_divided()) WINNOW_SKIP_WITHOUT_POCL(undivided);
+    const auto buffer = test.runtime.allocate(64);
+    try {
+        buffer->cl_memory();
+        ADD_FAILURE() << "a cl_mem of one of the queues";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), WINNOW_ERROR_UNSUPPORTED);
+        EXPECT_NE(std::string(error.what()).find("no single cl_context"), std::string::npos) << error.what();
+    }
+}
+
 TEST_F(opencl_worker_queues, memory_that_is_copied_is_of_one_queue) {
     std::atomic<int> calls{0};
     Runtime runtime(cpu_request("", &calls), true);

@@ -50,6 +50,7 @@ static cl_int CL_API_CALL get_device_ids(cl_platform_id asked, cl_device_type ty
 static cl_int CL_API_CALL get_device_info(cl_device_id asked, cl_device_info what, size_t size, void* value,
                                           size_t* size_ret) {
     static const char text[] = "OpenCL 3.0 stub";
+    static const char extensions[] = "cl_khr_device_uuid";
     const cl_device_type type = CL_DEVICE_TYPE_CPU;
     const cl_platform_id of = &platform;
     const cl_ulong number = 1;
@@ -58,8 +59,9 @@ static cl_int CL_API_CALL get_device_info(cl_device_id asked, cl_device_info wha
     case CL_DEVICE_NAME:
     case CL_DEVICE_VENDOR:
     case CL_DEVICE_VERSION:
-    case CL_DRIVER_VERSION:
-    case CL_DEVICE_EXTENSIONS: return answer(text, sizeof text, size, value, size_ret);
+    case CL_DRIVER_VERSION: return answer(text, sizeof text, size, value, size_ret);
+    case CL_DEVICE_EXTENSIONS: return answer(extensions, sizeof extensions, size, value, size_ret);
+    case CL_DEVICE_UUID_KHR: return answer("0123456789abcdef", CL_UUID_SIZE_KHR, size, value, size_ret);
     case CL_DEVICE_PLATFORM: return answer(&of, sizeof of, size, value, size_ret);
     case CL_DEVICE_TYPE: return answer(&type, sizeof type, size, value, size_ret);
     default: /* numbers and truths, in as many bytes as are asked for */
