@@ -52,6 +52,9 @@ extern "C" {
 #define WINNOW_ERROR_INTERNAL 8         /* a defect of the backend */
 #define WINNOW_ERROR_IO 9               /* the system failed on a file: full disk, no permission, ... */
 
+/* Vendors' backends number failures of their own from here on; this project never gives out such a status. */
+#define WINNOW_STATUS_VENDOR 0x40000000
+
 /* ---- Element types and storage formats ---------------------------------------------------------------- */
 
 #define WINNOW_TYPE_F32 1
@@ -83,6 +86,9 @@ extern "C" {
 #define WINNOW_TYPE_TURBO2_5 36
 #define WINNOW_TYPE_SPARSE16 40 /* of each block of 32 the 21 largest elements in F16, the others are 0 [32] */
 #define WINNOW_TYPE_SPARSE8 41  /* the 22 largest in 8 bits */
+
+/* Vendors' backends number types and formats of their own from here on; this project never gives out such a type. */
+#define WINNOW_TYPE_VENDOR 0x80000000u
 
 /* Which factor a turbo format stores for a row x, y = x rotated, c = the codes' centroids (docs/formats.md). Where the
  * format has no norm it is ignored. */
@@ -122,8 +128,8 @@ typedef struct winnow_device_info {
 
 /* Descriptions carry an optional chain of these. A type the backend does not know is skipped, or refused
  * with WINNOW_ERROR_UNSUPPORTED when WINNOW_EXTENSION_REQUIRED is set. A record begins with a winnow_extension, whose
- * struct_size is that of the whole record. No type comes twice in a chain. Types from WINNOW_EXTENSION_VENDOR on are
- * for vendors; the others are given out by headers of this project. */
+ * struct_size is that of the whole record. No type comes twice in a chain. Vendors number records of their own from
+ * WINNOW_EXTENSION_VENDOR on; this project never gives out such a type. */
 #define WINNOW_EXTENSION_REQUIRED 0x1u
 #define WINNOW_EXTENSION_VENDOR 0x80000000u
 

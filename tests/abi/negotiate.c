@@ -150,7 +150,7 @@ void check_further_tables(abi_run *run) {
 }
 
 void check_status_names(abi_run *run) {
-    static const int32_t unknown[] = {-1, 10, 1000, INT32_MAX, INT32_MIN};
+    static const int32_t unknown[] = {-1, 10, 1000, WINNOW_STATUS_VENDOR, INT32_MAX, INT32_MIN};
     abi_backend backend = abi_open(run);
     int32_t status, other;
     size_t at;
@@ -162,6 +162,7 @@ void check_status_names(abi_run *run) {
         }
         for (at = 0; at < sizeof unknown / sizeof unknown[0]; ++at)
             EXPECT(backend.api->status_name(unknown[at]) != NULL);
+        EXPECT(strncmp(backend.api->status_name(WINNOW_STATUS_VENDOR), "WINNOW_", strlen("WINNOW_")) != 0);
     }
     abi_close(run, &backend);
 }

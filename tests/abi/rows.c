@@ -139,6 +139,7 @@ static void check_row_bytes(abi_run *run, const winnow_api *api) {
     EXPECT_STATUS(api->row_bytes(WINNOW_TYPE_Q8_0, -32, &bytes, NULL, 0), invalid);
     EXPECT_STATUS(api->row_bytes(0, 32, &bytes, NULL, 0), invalid);
     EXPECT_STATUS(api->row_bytes(23, 32, &bytes, NULL, 0), invalid);
+    EXPECT_STATUS(api->row_bytes(WINNOW_TYPE_VENDOR, 32, &bytes, NULL, 0), invalid);
     EXPECT_STATUS(api->row_bytes(UINT32_MAX, 32, &bytes, NULL, 0), invalid);
     EXPECT_STATUS(api->row_bytes(WINNOW_TYPE_F16, 5, NULL, NULL, 0), invalid);
     EXPECT(bytes == 77);
@@ -147,6 +148,15 @@ static void check_row_bytes(abi_run *run, const winnow_api *api) {
         EXPECT_STATUS(api->row_bytes(0, 32, &bytes, message, size), invalid);
         EXPECT(message[size] == '#' && (size == 0 || memchr(message, 0, size) != NULL));
     }
+}
+
+/* A type of another vendor's is refused, and the message has its number. */
+static void check_unknown_type(abi_run *run, const abi_backend *backend, row_work *work) {
+    const uint32_t type = work->source_view.type;
+    work->source_view.type = WINNOW_TYPE_VENDOR;
+    EXPECT_STATUS(call_hadamard(backend, work), WINNOW_ERROR_INVALID_ARGUMENT);
+    EXPECT(strstr(backend->api->context_message(backend->context), "2147483648 (unknown)") != NULL);
+    work->source_view.type = type;
 }
 
 static void check_null(abi_run *run, const abi_backend *backend, row_work *work) {
@@ -204,6 +214,7 @@ void check_row_operations(abi_run *run) {
         what.call = call_hadamard;
         check_operation(run, &backend, &what, &work.hadamard.first.flags, &work.hadamard.first.reserved);
         check_row_bytes(run, backend.api);
+        if (run->is_complete) check_unknown_type(run, &backend, &work);
         check_null(run, &backend, &work);
         check_stats(run, &backend, &work);
     }
