@@ -1,6 +1,7 @@
 // What the device can do: what it says, and for zero copy, what it does.
 #include "opencl/runtime_state.hpp"
 
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,14 +10,17 @@ namespace winnow::opencl {
 namespace {
 
 constexpr std::string_view probe_source = R"(
-kernel void winnow_probe(global uint* memory) { memory[1] = memory[0] + 1u; }
+kernel void winnow_probe(global uint* memory) {
+    memory[1] = memory[0] + 1u;
+    *(global ulong*)(memory + 2) = (ulong)memory;
+}
 )";
 
 // Runs a kernel on host memory twice, with a change by the host between, and without mapping. Only what is there
 // afterwards counts.
-bool reaches_host_memory(WorkerQueues& workers, Programs& programs) {
+void probe_host_memory(WorkerQueues& workers, Programs& programs, Capabilities& found) {
     const WorkerQueue& worker = workers.front();
-    if (device_value<cl_bool>(worker.device, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return false;
+    if (device_value<cl_bool>(worker.device, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_TRUE) return;
     Kernel& kernel = programs.kernel_of_source("probe", probe_source, "winnow_probe", {});
     // A queue of its own: a host's queue may be waiting for something that comes after this call.
     const cl::CommandQueue queue = make_queue(worker);
@@ -35,9 +39,12 @@ bool reaches_host_memory(WorkerQueues& workers, Programs& programs) {
             clEnqueueNDRangeKernel(queue(), kernel.instances[0].kernel(), 1, nullptr, &one, &one, 0, nullptr, nullptr),
             "clEnqueueNDRangeKernel");
         work.finish();
-        if (words[1] != value + 1) return false;
+        if (words[1] != value + 1) return;
     }
-    return true;
+    uint64_t address = 0;
+    std::memcpy(&address, pages.data() + 8, sizeof address);
+    found.zero_copy = true;
+    found.has_hosts_addresses = found.type == WINNOW_DEVICE_CPU && address == reinterpret_cast<uintptr_t>(pages.data());
 }
 
 #ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
@@ -89,7 +96,7 @@ Capabilities told_capabilities(const DeviceEntry& entry, const Quirks& quirks) {
 Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool copies) {
     Capabilities found = told_capabilities(workers.entry, workers.quirks);
     if (workers.entry.is_multiple()) found.compute_units = static_cast<uint32_t>(workers.all.size());
-    found.zero_copy = !copies && reaches_host_memory(workers, programs);
+    if (!copies) probe_host_memory(workers, programs, found);
     return found;
 }
 

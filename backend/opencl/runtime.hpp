@@ -52,9 +52,10 @@ struct Capabilities {
     bool takes_barriers = true;    // its compiler copes with kernels of many work-items and many barriers
     // Operations, or single kernels of them, that groups of many work-items get wrong (self_test.hpp).
     std::vector<std::string_view> wrong_in_groups;
-    Quirks quirks;              // of its driver, which what is above goes by, too: what a refusal names
-    bool zero_copy = false;     // host memory is used where it lies (probed)
-    bool single_launch = false; // device-scope acquire/release atomics: the last group may combine
+    Quirks quirks;                    // of its driver, which what is above goes by, too: what a refusal names
+    bool zero_copy = false;           // host memory is used where it lies (probed)
+    bool has_hosts_addresses = false; // and has the same addresses there, so that a kernel may be told where it is
+    bool single_launch = false;       // device-scope acquire/release atomics: the last group may combine
 };
 
 enum class Access { read, write, read_write };

@@ -266,7 +266,8 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
 }
 
 bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const Together> all) {
-    if (!runtime.state().is_host_memory() || !kernel.single_launch || kernel.variant->group_size != 1) return false;
+    if (!runtime.capabilities().has_hosts_addresses || !kernel.single_launch || kernel.variant->group_size != 1)
+        return false;
     const auto has_address = [](const Tensor& tensor) {
         return tensor.buffer == nullptr || static_cast<const ClBuffer*>(tensor.buffer)->memory()->host() != nullptr;
     };

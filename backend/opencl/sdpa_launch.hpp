@@ -23,7 +23,7 @@ struct Together {
     Sdpa attention;
     SdpaFused fused;
 };
-// Whether the device computes in the host's memory, and all of theirs has an address there.
+// Whether kernels may be told addresses of the host's memory, and all of theirs has one.
 bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const Together> all);
 void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<const Together> all,
                      const VariantOptions& options);
