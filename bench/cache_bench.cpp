@@ -120,6 +120,7 @@ private:
         kv.offset = static_cast<uint64_t>(count_++ % random_chunks * sizes_.kv_heads * chunk * sizes_.head_size) * 4;
         winnow_cache_entry entry{};
         entry.struct_size = sizeof entry;
+        entry.count = tokens;
         entry.draft_tokens = draft_tokens;
         winnow_cache_step_desc desc{};
         desc.struct_size = sizeof desc;

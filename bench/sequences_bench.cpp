@@ -51,7 +51,7 @@ private:
         winnow_cache_entry one{};
         one.struct_size = sizeof one;
         one.sequence = one.first = sequence;
-        one.tokens = 1;
+        one.count = 1;
         return one;
     }
     static winnow_cache_step_desc step(const winnow_cache_entry* entries, uint64_t count) {
@@ -67,6 +67,7 @@ private:
         winnow_cache_entry one{};
         one.struct_size = sizeof one;
         one.sequence = sequence;
+        one.count = tokens;
         winnow_cache_step_desc desc = step(&one, 1);
         desc.k = desc.v = &kv;
         backend_.run(cache_, desc);

@@ -65,6 +65,7 @@ private:
         winnow_cache_entry entry{};
         entry.struct_size = sizeof entry;
         entry.sequence = sequence;
+        entry.count = chunk;
         return entry;
     }
     static winnow_cache_step_desc step(const winnow_cache_entry& entry) {

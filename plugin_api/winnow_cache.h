@@ -58,23 +58,23 @@ typedef struct winnow_cache_desc {
 
 #define WINNOW_NETWORK_NUMBERS 32 /* 8 hidden units */
 
-/* What a step has for one sequence: rows [first, first + tokens) of one batch entry of k, v, q, out and cells. No two
+/* What a step has for one sequence: rows [first, first + count) of one batch entry of k, v, q, out and cells. No two
  * entries of a step have a row in common. */
 typedef struct winnow_cache_entry {
     uint32_t struct_size;
     uint32_t reserved; /* 0 */
     int64_t sequence;  /* none twice in a step */
     int64_t batch;     /* which batch entry of the tensors */
-    int64_t first;
-    int64_t tokens; /* 0: all from `first` on */
-    /* How many of the last tokens may be taken back (drafts of speculative decoding): their queries leave nothing in
+    int64_t first;     /* its first row there; rows of attn_mask and scores_out count from 0 */
+    int64_t count;     /* how many rows, 1 at least */
+    /* How many of the last rows' tokens may be taken back (drafts of speculative decoding): their queries leave nothing in
      * the importance of others, so that truncate leaves no trace of them. */
     int64_t draft_tokens;
-    /* Cell mode: as in winnow_sdpa_desc, [1, mh, mq, mk], mq = tokens or 1; its columns are cells. It may have any number
+    /* Cell mode: as in winnow_sdpa_desc, [1, mh, mq, mk], mq = count or 1; its columns are cells. It may have any number
      * of them and hides the cells that it has none for (a single one is for all). It alone says what a query sees. NULL
      * without cells, and without q. */
     const winnow_tensor *attn_mask;
-    /* [1, q_num_heads, tokens, columns] F32 or NULL: the logits after ALiBi and window (WINNOW_SCORES_BIASED) in the
+    /* [1, q_num_heads, count, columns] F32 or NULL: the logits after ALiBi and window (WINNOW_SCORES_BIASED) in the
      * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: at least as many
      * as the position that the next token has after the step, which truncate and shift move (or the cells). */
     const winnow_tensor *scores_out;
@@ -202,7 +202,8 @@ typedef struct winnow_cache_tokens {
     uint32_t struct_size;
     uint32_t reserved; /* 0 */
     uint64_t capacity;
-    uint64_t count; /* written: how many tokens the head holds */
+    uint64_t count;        /* written: how many tokens the head holds */
+    int64_t next_position; /* written: that of the token which the layer gets next; with cells, how many it has had */
     int64_t *positions;
     float *importance; /* refused where the policy keeps none */
     int32_t *segments; /* 0: dense, as sinks and the residual window are; 1: packed; 2 and 3: the second and third

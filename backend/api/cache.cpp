@@ -230,6 +230,7 @@ int32_t cache_tokens(winnow_cache* cache, int64_t sequence, int64_t layer, int64
             if (value.segments != nullptr) value.segments[at] = held[at].segment;
         }
         value.count = held.size();
+        value.next_position = inside.next_position(sequence, layer);
         write_struct(look, value, "look");
     });
 }

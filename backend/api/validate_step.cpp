@@ -110,9 +110,8 @@ Tensor part_of(Tensor tensor, const Rows& rows, int axis) {
 Rows rows_of(const winnow_cache_entry& given, const Tensor& tensor) {
     expect_count("batch", given.batch, tensor.shape[0] - 1, 0);
     expect_count("first", given.first, tensor.shape[2] - 1, 0);
-    const int64_t left = tensor.shape[2] - given.first;
-    expect_count("tokens", given.tokens, left, 0);
-    return {given.batch, given.first, given.tokens != 0 ? given.tokens : left};
+    expect_count("count", given.count, tensor.shape[2] - given.first);
+    return {given.batch, given.first, given.count};
 }
 
 cache::CacheStep to_step(const winnow_cache& cache, const cache::CacheStep& all, const winnow_cache_entry& given,

@@ -63,6 +63,10 @@ void Cache::stats(winnow_cache_stats& out) { cache::stats(*state_, out); }
 
 void Cache::sequence_stats(int64_t sequence, winnow_cache_stats& out) { cache::sequence_stats(*state_, sequence, out); }
 
+int64_t Cache::next_position(int64_t sequence, int64_t layer) const {
+    return state_->sequence(sequence).layers[static_cast<size_t>(layer)].index.next();
+}
+
 std::vector<HeldToken> Cache::tokens(int64_t sequence, int64_t layer, int64_t head, bool wants_importance) {
     return cache::tokens(*state_, sequence, layer, head, wants_importance);
 }

@@ -69,7 +69,8 @@ LayerSteps::LayerSteps(CacheHandle& cache, Streams& streams, Arrivals& arrivals,
     : cache_(cache), shape_(cache.shape()), streams_(streams), arrivals_(arrivals), figures_(figures),
       layers_(shape_.layers().size()) {}
 
-void LayerSteps::run(winnow_cache_step_desc step, const winnow_cache_entry& entry) {
+void LayerSteps::run(winnow_cache_step_desc step, winnow_cache_entry entry) {
+    entry.count = (step.k != nullptr ? step.k : step.q)->shape[2];
     step.entries = &entry;
     step.entry_count = 1;
     step.entry_stride = sizeof entry;
@@ -236,6 +237,7 @@ void LayerSteps::attend_together(const winnow_sdpa_desc& sdpa, const std::vector
     for (const Slice& each : slices) {
         winnow_cache_entry& entry = entries.emplace_back(entry_of(each.stream));
         entry.batch = each.index;
+        entry.count = each.tokens;
         entry.attn_mask = &masks[static_cast<size_t>(each.index)];
         const int64_t decoded = each.tokens - std::min(streams_.taken_at_once(each.stream), each.tokens);
         if (step.k && decoded > 0) figures_.note_decoded(step.layer, decoded);

@@ -63,7 +63,7 @@ private:
     // Runs a step, all at once or as tokens are decoded; what it reads has to stay.
     void run_as_decoded(const winnow_cache_step_desc& step, const winnow_cache_entry& entry, const Slice& slice);
     void run_attention(const winnow_cache_step_desc& step, winnow_cache_entry entry);
-    void run(winnow_cache_step_desc step, const winnow_cache_entry& entry);
+    void run(winnow_cache_step_desc step, winnow_cache_entry entry);
     void end_rows(size_t layer, Counters& counters);
 
     CacheHandle& cache_;

@@ -88,7 +88,7 @@ struct StepCall {
         entry.struct_size = sizeof entry;
         entry.sequence = sequence;
         entry.first = first;
-        entry.tokens = tokens;
+        entry.count = tokens;
         return entry;
     }
     winnow_cache_entry& entry() { return entries.front(); }
@@ -100,8 +100,8 @@ struct StepCall {
     // The rows from `first` on are another sequence's, without scores.
     winnow_cache_entry& split(int64_t first) {
         entry().scores_out = nullptr;
-        entries.push_back(entry_of(1, first, entry().tokens - first));
-        entry().tokens = first;
+        entries.push_back(entry_of(1, first, entry().count - first));
+        entry().count = first;
         give_entries();
         return entries.back();
     }
@@ -236,10 +236,11 @@ void add_steps(std::vector<CacheFault>& all) {
         step("batch_too_large", "batch", [](StepCall& c) { c.entry().batch = 1; }),
         step("first_minus_1", "first", [](StepCall& c) { c.entry().first = -1; }),
         step("first_behind_the_rows", "first", [](StepCall& c) { c.entry().first = 3; }),
-        step("tokens_minus_1", "tokens", [](StepCall& c) { c.entry().tokens = -1; }),
-        step("tokens_behind_the_rows", "tokens", [](StepCall& c) { c.entry().first = 1; }),
+        step("count_minus_1", "count", [](StepCall& c) { c.entry().count = -1; }),
+        step("count_0", "count", [](StepCall& c) { c.entry().count = 0; }),
+        step("count_behind_the_rows", "count", [](StepCall& c) { c.entry().first = 1; }),
         step("a_sequence_twice", "sequence", [](StepCall& c) { c.split(1).sequence = 0; }),
-        step("rows_of_two_sequences", "row", [](StepCall& c) { c.split(1), c.entry().tokens = 2; }),
+        step("rows_of_two_sequences", "row", [](StepCall& c) { c.split(1), c.entry().count = 2; }),
         step("second_sequence_too_large", "sequence", [](StepCall& c) { c.split(1).sequence = sequences; }),
         step("second_scores_of_fewer_tokens", "scores_out",
              [](StepCall& c) { c.split(1).scores_out = &c.scores.view; }),

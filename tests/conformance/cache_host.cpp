@@ -142,6 +142,7 @@ int32_t CacheHost::run(Step& step) {
     winnow_cache_entry entry{};
     entry.struct_size = sizeof entry;
     entry.sequence = step.sequence;
+    entry.count = std::max(step.tokens, step.queries);
     entry.draft_tokens = step.options.draft_tokens;
     entry.attn_mask = step.mask.view();
     entry.scores_out = step.scores.view();
@@ -199,6 +200,13 @@ std::vector<Value> CacheHost::all_of_head(Value* winnow_cache_tokens::*array, in
     if (look.count > 0) expect_ok(caches().tokens(cache_, sequence, layer, head, &look), "cache_tokens");
     if (look.count != all.size()) throw std::runtime_error("cache_tokens: the count changed between two calls");
     return all;
+}
+
+int64_t CacheHost::next_position(int64_t sequence, int64_t layer) const {
+    winnow_cache_tokens look{};
+    look.struct_size = sizeof look;
+    expect_ok(caches().tokens(cache_, sequence, layer, 0, &look), "cache_tokens");
+    return look.next_position;
 }
 
 winnow_cache_stats CacheHost::stats() const {

@@ -54,6 +54,7 @@ public:
     std::vector<int64_t> positions(int64_t sequence, int64_t layer, int64_t head) const;
     std::vector<int32_t> segments(int64_t sequence, int64_t layer, int64_t head) const; // of the same tokens
     std::vector<float> importance(int64_t sequence, int64_t layer, int64_t head) const;
+    int64_t next_position(int64_t sequence, int64_t layer) const;
     winnow_cache_stats stats() const; // throws where they are not what the sequences' add up to
     winnow_cache_stats stats_of(int64_t sequence) const;
     std::string message() const { return session_.message(); }

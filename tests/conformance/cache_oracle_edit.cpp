@@ -279,6 +279,8 @@ std::string CacheOracle::look_at(int64_t sequence, int64_t layer_number) {
     std::string wrong = check_holdings(layer, holdings_of(sequence, layer_number));
     for (size_t head = 0; wrong.empty() && head < static_cast<size_t>(setup_.kv_heads); ++head)
         wrong = check_places(layer, head);
+    if (const int64_t next = host_.next_position(sequence, layer_number); wrong.empty() && next != layer.next)
+        wrong = "next_position is " + std::to_string(next) + ", expected " + std::to_string(layer.next);
     return wrong.empty() ? check_importance(sequence, layer_number) : wrong;
 }
 

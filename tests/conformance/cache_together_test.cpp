@@ -147,7 +147,7 @@ private:
             entry.sequence = steps[i].sequence;
             entry.batch = places_[i].batch;
             entry.first = places_[i].first;
-            entry.tokens = std::max(steps[i].tokens, steps[i].queries);
+            entry.count = std::max(steps[i].tokens, steps[i].queries);
             entry.draft_tokens = steps[i].options.draft_tokens;
             entry.attn_mask = masks[i].view();
             entry.scores_out = scores[i].view();

@@ -145,7 +145,8 @@ int32_t CacheScript::step(const StepArgs& args) {
     desc.out = out.get();
     std::array<winnow_cache_entry, 2> entries{};
     for (winnow_cache_entry& each : entries) each.struct_size = sizeof each;
-    entries[0].tokens = entries[1].first = args.tokens - args.others;
+    entries[0].count = entries[1].first = args.tokens - args.others;
+    entries[1].count = args.others;
     entries[1].sequence = 1;
     if (args.scores) entries[0].scores_out = scores.get();
     desc.entries = entries.data();

@@ -50,7 +50,8 @@ public:
         desc.layer = layer;
         std::array<winnow_cache_entry, 2> entries{};
         for (winnow_cache_entry& each : entries) each.struct_size = sizeof each;
-        entries[0].tokens = entries[1].first = tokens - others;
+        entries[0].count = entries[1].first = tokens - others;
+        entries[1].count = others;
         entries[1].sequence = 1;
         desc.entries = entries.data();
         desc.entry_count = others > 0 ? 2 : 1;

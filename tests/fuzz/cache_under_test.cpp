@@ -234,7 +234,8 @@ void CacheUnderTest::step(Input& input, int64_t tokens, winnow_event** event) {
     const winnow_tensor cells_tensor = tensor_of(WINNOW_TYPE_I32, cells.data(), {1, 1, 1, tokens});
     winnow_tensor mask_tensor = tensor_of(WINNOW_TYPE_BOOL, mask.data(), {1, 1, tokens - others, columns});
     std::array<winnow_cache_entry, 2> entries{};
-    entries[0].tokens = tokens - others;
+    entries[0].count = tokens - others;
+    entries[1].count = others;
     entries[0].sequence = sequence;
     entries[1].first = tokens - others;
     entries[1].sequence = 1 - sequence;

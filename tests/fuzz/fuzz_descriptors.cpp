@@ -202,6 +202,7 @@ void cache_step(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
     const int64_t tokens = input.within(1, 12);
     winnow_cache_entry entry{};
     entry.struct_size = sizeof entry;
+    entry.count = tokens;
     winnow_cache_step_desc desc{};
     desc.struct_size = sizeof desc;
     desc.next = drawn.extensions();
@@ -229,7 +230,7 @@ void cache_step(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
     drawn.twist(entry.sequence);
     drawn.twist(entry.batch);
     drawn.twist(entry.first);
-    drawn.twist(entry.tokens);
+    drawn.twist(entry.count);
     drawn.twist(entry.draft_tokens);
     desc.entries = drawn.sized(entry);
     desc.entry_count = 1;

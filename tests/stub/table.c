@@ -208,6 +208,7 @@ static int32_t import_appends_all(winnow_cache* cache, const winnow_cache_rows_d
     memset(&entry, 0, sizeof entry);
     entry.struct_size = sizeof entry;
     entry.sequence = rows->sequence;
+    entry.count = rows->k != NULL ? rows->k->shape[2] : 0;
     memset(&step, 0, sizeof step);
     step.struct_size = sizeof step;
     step.layer = rows->layer;

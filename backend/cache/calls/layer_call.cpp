@@ -32,8 +32,8 @@ void LayerCall::check() const {
                std::to_string(args_.sequence));
     const int64_t columns = geometry_.has_cells() ? geometry_.request().cells : seen_ + appended_;
     if (args_.scores_out && args_.scores_out.shape[3] < columns)
-        refuse("scores_out has " + std::to_string(args_.scores_out.shape[3]) + " columns, expected at least " +
-               std::to_string(columns));
+        refuse("scores_out of sequence " + std::to_string(args_.sequence) + " has " +
+               std::to_string(args_.scores_out.shape[3]) + " columns, expected at least " + std::to_string(columns));
 }
 
 void LayerCall::prepare(int64_t scratch) {
