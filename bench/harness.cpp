@@ -58,7 +58,7 @@ void* allocate_pages(uint64_t size) {
     return data;
 }
 
-void on_team(void* user_data, uint32_t count, winnow_task task, void* task_data) {
+void WINNOW_CALL on_team(void* user_data, uint32_t count, winnow_task task, void* task_data) {
     [[maybe_unused]] const int threads = static_cast<int>(*static_cast<const uint32_t*>(user_data));
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
@@ -121,7 +121,7 @@ Backend::Backend(const Options& options) : opened_(options.backend) {
     api().context_info(context(), &info_);
 }
 
-void Backend::log(void* backend, int32_t level, const char* text) {
+void WINNOW_CALL Backend::log(void* backend, int32_t level, const char* text) {
     auto& self = *static_cast<Backend*>(backend);
     if (level <= WINNOW_LOG_WARNING) std::fprintf(stderr, "winnow-bench: %s\n", text);
     const std::lock_guard lock(self.messages_mutex_);
@@ -179,7 +179,7 @@ void Backend::look_at_event(const std::function<void(void*)>& look) const {
     desc.src = desc.dst = &tensor;
     winnow_event* made = nullptr;
     if (api().hadamard(context(), &desc, &made) != WINNOW_OK) return;
-    const std::unique_ptr<winnow_event, int32_t (*)(winnow_event*)> event(made, api().event_destroy);
+    const std::unique_ptr<winnow_event, int32_t(WINNOW_CALL*)(winnow_event*)> event(made, api().event_destroy);
     api().event_wait(made);
     void* handle = nullptr;
     const winnow_opencl_api* const opencl = opened_.opencl();

@@ -82,7 +82,7 @@ private:
     friend class Memory;
     void check(int32_t status);
 
-    static void log(void* backend, int32_t level, const char* text);
+    static void WINNOW_CALL log(void* backend, int32_t level, const char* text);
 
     const winnow_api& api() const { return opened_.api(); }
     const winnow_cache_api& caches() const { return opened_.caches(); }

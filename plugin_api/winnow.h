@@ -25,6 +25,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "winnow_call.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -149,11 +151,11 @@ typedef struct winnow_extension {
 #define WINNOW_LOG_DEBUG 4
 
 /* text is zero terminated, without a newline, and valid during the call only. */
-typedef void (*winnow_log_callback)(void *user_data, int32_t level, const char *text);
+typedef void(WINNOW_CALL *winnow_log_callback)(void *user_data, int32_t level, const char *text);
 
 /* Runs task(task_data, i) once for every i in [0, count), on any threads, and returns when all are done. */
-typedef void (*winnow_task)(void *task_data, uint32_t index);
-typedef void (*winnow_parallel_for)(void *user_data, uint32_t count, winnow_task task, void *task_data);
+typedef void(WINNOW_CALL *winnow_task)(void *task_data, uint32_t index);
+typedef void(WINNOW_CALL *winnow_parallel_for)(void *user_data, uint32_t count, winnow_task task, void *task_data);
 
 /* A kernel that was launched once and is over. */
 typedef struct winnow_launch {
@@ -167,7 +169,7 @@ typedef struct winnow_launch {
                          * decides so is not counted, docs/abi.md. 0 where nothing is counted */
 } winnow_launch;
 
-typedef void (*winnow_launch_callback)(void *user_data, const winnow_launch *launch);
+typedef void(WINNOW_CALL *winnow_launch_callback)(void *user_data, const winnow_launch *launch);
 
 /* ---- Context ------------------------------------------------------------------------------------------ */
 
@@ -393,40 +395,42 @@ typedef struct winnow_api {
     const char *backend_version; /* the release, for people */
 
     /* The name of a status, a static string; never NULL. */
-    const char *(*status_name)(int32_t status);
+    const char *(WINNOW_CALL *status_name)(int32_t status);
 
     /* A further table of the backend's, by its name and version, as winnow_cache.h and winnow_opencl.h have them:
      * *table points to a struct that begins with struct_size and version, valid as long as this one. UNIMPLEMENTED
      * where the backend has no table of this name, VERSION where it has it in other versions alone, which the message
      * names. message may be NULL. */
-    int32_t (*get_table)(const char *name, uint32_t version, const void **table, char *message, size_t message_size);
+    int32_t(WINNOW_CALL *get_table)(const char *name, uint32_t version, const void **table, char *message,
+                                    size_t message_size);
 
     /* Devices, in the order in which a number in winnow_context_desc.device counts them. No driver at all is
      * count 0 and WINNOW_OK. message may be NULL. */
-    int32_t (*device_count)(uint32_t *count, char *message, size_t message_size);
-    int32_t (*device_info)(uint32_t index, winnow_device_info *info, char *message, size_t message_size);
+    int32_t(WINNOW_CALL *device_count)(uint32_t *count, char *message, size_t message_size);
+    int32_t(WINNOW_CALL *device_info)(uint32_t index, winnow_device_info *info, char *message, size_t message_size);
 
     /* *context is the caller's and has to be destroyed, after everything that was made from it (buffers, events and
      * caches that remain become invalid). Destroying waits for running work, and destroys also where that fails: the
      * status then says so, and the last line of the log why. Destroying NULL is WINNOW_OK, here and below. */
-    int32_t (*context_create)(const winnow_context_desc *desc, winnow_context **context, char *message,
-                              size_t message_size);
-    int32_t (*context_destroy)(winnow_context *context);
+    int32_t(WINNOW_CALL *context_create)(const winnow_context_desc *desc, winnow_context **context, char *message,
+                                         size_t message_size);
+    int32_t(WINNOW_CALL *context_destroy)(winnow_context *context);
     /* The text of the context's last failure, "" if none, never NULL. A call that succeeds leaves it alone: it is valid
      * until the next call on the context, or on what was made from it, that fails. */
-    const char *(*context_message)(winnow_context *context);
-    int32_t (*context_info)(winnow_context *context, winnow_device_info *info);
-    int32_t (*context_stats)(winnow_context *context, winnow_stats *stats);
+    const char *(WINNOW_CALL *context_message)(winnow_context *context);
+    int32_t(WINNOW_CALL *context_info)(winnow_context *context, winnow_device_info *info);
+    int32_t(WINNOW_CALL *context_stats)(winnow_context *context, winnow_stats *stats);
 
     /* Buffers. destroy waits until no running work uses the buffer; where that fails, the buffer stays, to be destroyed
      * again or by context_destroy. read and write wait for all work enqueued
      * before and return when the bytes are there; (offset, size) has to lie inside the buffer. For imported host
      * memory that the device cannot reach, buffer_write after a change by the host and buffer_read before a look,
      * with data = the imported address itself, bring both sides together; elsewhere they cost nothing. */
-    int32_t (*buffer_create)(winnow_context *context, const winnow_buffer_desc *desc, winnow_buffer **buffer);
-    int32_t (*buffer_destroy)(winnow_buffer *buffer);
-    int32_t (*buffer_write)(winnow_buffer *buffer, uint64_t offset, const void *data, uint64_t size);
-    int32_t (*buffer_read)(winnow_buffer *buffer, uint64_t offset, void *data, uint64_t size);
+    int32_t(WINNOW_CALL *buffer_create)(winnow_context *context, const winnow_buffer_desc *desc,
+                                        winnow_buffer **buffer);
+    int32_t(WINNOW_CALL *buffer_destroy)(winnow_buffer *buffer);
+    int32_t(WINNOW_CALL *buffer_write)(winnow_buffer *buffer, uint64_t offset, const void *data, uint64_t size);
+    int32_t(WINNOW_CALL *buffer_read)(winnow_buffer *buffer, uint64_t offset, void *data, uint64_t size);
 
     /* Whether an operation (WINNOW_OPERATION_*) with this description, a pointer to the struct that the operation
      * takes, would be carried out: WINNOW_OK and, in answer, the name of the kernel variant that would run, zero
@@ -436,8 +440,8 @@ typedef struct winnow_api {
      * the call does: whether it lies inside its buffer, is aligned, and overlaps another. So the answer for a
      * description with all its memory is the call's, but for what only a driver can tell (memory that is exhausted, a
      * kernel that does not build). answer may be NULL. */
-    int32_t (*supports)(winnow_context *context, uint32_t operation, const void *desc, char *answer,
-                        size_t answer_size);
+    int32_t(WINNOW_CALL *supports)(winnow_context *context, uint32_t operation, const void *desc, char *answer,
+                                   size_t answer_size);
 
     /* Operations. They are enqueued in order, on the context's queue: a later one sees what an earlier one wrote.
      * Results are there after finish, after event_wait, or after a blocking buffer_read. Host memory that the device
@@ -445,24 +449,27 @@ typedef struct winnow_api {
      * outputs' rows alone, also those of which an operation writes a part. event may be NULL, and where it is not a
      * call with such memory waits; otherwise *event is the caller's to destroy. The descriptions are not needed after
      * the call. */
-    int32_t (*sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, winnow_event **event);
-    int32_t (*kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, winnow_event **event);
+    int32_t(WINNOW_CALL *sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, winnow_event **event);
+    int32_t(WINNOW_CALL *kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, winnow_event **event);
 
     /* Synchronisation. flush hands what was enqueued to the device; finish waits until it is complete. event_wait
      * returns WINNOW_ERROR_DEVICE where the operation itself failed, now and at each later call. After any other
      * failure of a wait what was waited for may still be running: the wait can be repeated, and the one that passes
      * brings all results. */
-    int32_t (*flush)(winnow_context *context);
-    int32_t (*finish)(winnow_context *context);
-    int32_t (*event_wait)(winnow_event *event);
-    int32_t (*event_destroy)(winnow_event *event);
+    int32_t(WINNOW_CALL *flush)(winnow_context *context);
+    int32_t(WINNOW_CALL *finish)(winnow_context *context);
+    int32_t(WINNOW_CALL *event_wait)(winnow_event *event);
+    int32_t(WINNOW_CALL *event_destroy)(winnow_event *event);
     /* Bytes of a row of `elements` elements in a type. message may be NULL. */
-    int32_t (*row_bytes)(uint32_t type, int64_t elements, uint64_t *bytes, char *message, size_t message_size);
+    int32_t(WINNOW_CALL *row_bytes)(uint32_t type, int64_t elements, uint64_t *bytes, char *message,
+                                    size_t message_size);
 
     /* As sdpa. */
-    int32_t (*kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc, winnow_event **event);
-    int32_t (*kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc, winnow_event **event);
-    int32_t (*hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, winnow_event **event);
+    int32_t(WINNOW_CALL *kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc,
+                                        winnow_event **event);
+    int32_t(WINNOW_CALL *kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc,
+                                        winnow_event **event);
+    int32_t(WINNOW_CALL *hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, winnow_event **event);
 } winnow_api;
 
 /* ---- The entry point ---------------------------------------------------------------------------------- */
@@ -476,19 +483,13 @@ typedef struct winnow_host_info {
     const char *host_name; /* for logs, or NULL */
 } winnow_host_info;
 
-#if defined(_WIN32)
-#define WINNOW_EXPORT __declspec(dllexport)
-#else
-#define WINNOW_EXPORT __attribute__((visibility("default")))
-#endif
-
 /* Negotiates: *api receives a table of the highest version both sides know, valid until the object is unloaded.
  * Otherwise WINNOW_ERROR_VERSION, and the message names both ranges. message may be NULL. The only symbol a backend
  * exports. */
-typedef int32_t (*winnow_get_api_fn)(const winnow_host_info *host, const winnow_api **api, char *message,
-                                     size_t message_size);
-WINNOW_EXPORT int32_t winnow_get_api(const winnow_host_info *host, const winnow_api **api, char *message,
-                                     size_t message_size);
+typedef int32_t(WINNOW_CALL *winnow_get_api_fn)(const winnow_host_info *host, const winnow_api **api, char *message,
+                                                size_t message_size);
+WINNOW_EXPORT int32_t WINNOW_CALL winnow_get_api(const winnow_host_info *host, const winnow_api **api, char *message,
+                                                 size_t message_size);
 
 #ifdef __cplusplus
 } /* extern "C" */

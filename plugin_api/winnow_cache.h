@@ -141,8 +141,8 @@ typedef struct winnow_cache_rows_desc {
  * done so; any other number ends the call that asked. It runs within that call, in its thread, and is asked for the
  * bytes in their order, in pieces of any size. `bytes` is valid until it returns. It must call nothing on the cache's
  * context. */
-typedef int32_t (*winnow_write_callback)(void *user_data, const void *bytes, uint64_t size);
-typedef int32_t (*winnow_read_callback)(void *user_data, void *bytes, uint64_t size);
+typedef int32_t(WINNOW_CALL *winnow_write_callback)(void *user_data, const void *bytes, uint64_t size);
+typedef int32_t(WINNOW_CALL *winnow_read_callback)(void *user_data, void *bytes, uint64_t size);
 
 /* What cache_save writes, and where; what cache_load replaces, and from where. A saved cache is a stream of bytes: a
  * file, or what passes through a callback. Either path is given or the callback of the call, write for cache_save and
@@ -268,32 +268,32 @@ typedef struct winnow_cache_api {
      * tokens, without making anything (max_sequences is not multiplied in); it equals what stats then shows, but for
      * what depends on more than lengths: resident_slots, evictions, shortfall, eviction passes and steps are 0. A
      * refusal of estimate and describe is an answer, which is not logged. */
-    int32_t (*create)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache **cache);
-    int32_t (*destroy)(winnow_cache *cache);
-    int32_t (*estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,
-                        winnow_cache_stats *stats);
+    int32_t(WINNOW_CALL *create)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache **cache);
+    int32_t(WINNOW_CALL *destroy)(winnow_cache *cache);
+    int32_t(WINNOW_CALL *estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,
+                                   winnow_cache_stats *stats);
 
     /* Appends, attends or both, for one sequence or several; enqueued as sdpa is. event may be NULL. */
-    int32_t (*step)(winnow_cache *cache, const winnow_cache_step_desc *desc, winnow_event **event);
+    int32_t(WINNOW_CALL *step)(winnow_cache *cache, const winnow_cache_step_desc *desc, winnow_event **event);
 
     /* Takes the memory for so many tokens of a sequence now, so that a step cannot run out of it later; with
      * recall=FOLDER but for what a step reads from the file. */
-    int32_t (*reserve)(winnow_cache *cache, int64_t sequence, int64_t tokens);
+    int32_t(WINNOW_CALL *reserve)(winnow_cache *cache, int64_t sequence, int64_t tokens);
     /* Takes back all tokens of a sequence from position `length` on, in every layer; the next token of a layer that was
      * longer has position `length`, also where none is left before it. What was evicted stays so. */
-    int32_t (*truncate)(winnow_cache *cache, int64_t sequence, int64_t length);
+    int32_t(WINNOW_CALL *truncate)(winnow_cache *cache, int64_t sequence, int64_t length);
     /* Forgets the tokens with positions in [begin, end), every one from begin on where end is -1; the others keep
      * their positions. Where that leaves no token in any layer, the sequence is as new, and its memory is given back.
      * Tokens that were evicted count for that, until they are removed. In cell mode: cells. */
-    int32_t (*remove)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end);
+    int32_t(WINNOW_CALL *remove)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end);
     /* Makes `to` a copy of `from`; what `to` held is gone. */
-    int32_t (*copy)(winnow_cache *cache, int64_t from, int64_t to);
+    int32_t(WINNOW_CALL *copy)(winnow_cache *cache, int64_t from, int64_t to);
     /* Adds delta to the positions in [begin, end) (end -1: all from begin on), and to that of the next token if it is
      * among them. Keys are as they were: a host whose keys carry their positions has to rotate them before. Refused if
      * two tokens would meet, one become negative, or a head could then not stay inside its budget. Not in cell mode. */
-    int32_t (*shift)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end, int64_t delta);
+    int32_t(WINNOW_CALL *shift)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end, int64_t delta);
     /* As after create, with the same configuration. */
-    int32_t (*reset)(winnow_cache *cache);
+    int32_t(WINNOW_CALL *reset)(winnow_cache *cache);
 
     /* Saved caches: one sequence, or all of them, as a stream with a version and a checksum. A file has the bytes that
      * write would be given. What comes after a load is the same as if it came after the save.
@@ -306,30 +306,31 @@ typedef struct winnow_cache_api {
      * symbolic link, which load follows. What write was given by a save that failed is no saved cache.
      * INVALID_ARGUMENT: a stream that is refused, or a path of what is no regular file. NOT_FOUND: there is no such
      * file or folder. IO: the system fails on the file, or the callback returned another number than 0. */
-    int32_t (*save)(winnow_cache *cache, const winnow_cache_state_desc *desc);
-    int32_t (*load)(winnow_cache *cache, const winnow_cache_state_desc *desc);
+    int32_t(WINNOW_CALL *save)(winnow_cache *cache, const winnow_cache_state_desc *desc);
+    int32_t(WINNOW_CALL *load)(winnow_cache *cache, const winnow_cache_state_desc *desc);
     /* *size: how many bytes save would write now of a sequence (-1: of all sequences). Waits for nothing. */
-    int32_t (*saved_size)(winnow_cache *cache, int64_t sequence, uint64_t *size);
+    int32_t(WINNOW_CALL *saved_size)(winnow_cache *cache, int64_t sequence, uint64_t *size);
 
     /* Waits for enqueued work, then looks. stats: of the whole cache where sequence is -1, else of that sequence, for
      * servers that give each of their users one: evictions then counts from when the sequence was empty, a copy begins
      * at 0, and what belongs to the whole cache (scratch_bytes, peak_bytes, eviction_passes, steps and codebook_bytes)
      * is 0. tokens: of KV head `head` of a layer; look is read (its capacity and pointers) and filled in. */
-    int32_t (*stats)(winnow_cache *cache, int64_t sequence, winnow_cache_stats *stats);
-    int32_t (*tokens)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head, winnow_cache_tokens *look);
+    int32_t(WINNOW_CALL *stats)(winnow_cache *cache, int64_t sequence, winnow_cache_stats *stats);
+    int32_t(WINNOW_CALL *tokens)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
+                                 winnow_cache_tokens *look);
 
     /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
      * have to stay, and networks and codebooks are those of cache_create. A smaller budget holds when the call returns.
      */
-    int32_t (*set_config)(winnow_cache *cache, const char *config);
+    int32_t(WINNOW_CALL *set_config)(winnow_cache *cache, const char *config);
     /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks
      * the system. */
-    int32_t (*set_pressure)(winnow_cache *cache, double pressure);
+    int32_t(WINNOW_CALL *set_pressure)(winnow_cache *cache, double pressure);
     /* Positions (or cells) of a sequence whose tokens are never evicted (structural anchors): the token that has one,
      * or where none has it, also where one was removed, the token that comes to it by being appended or shifted there.
      * shift moves the anchors of its range, remove forgets those of its range, truncate leaves all. What was evicted
      * before does not return. Refused where a head could then not stay inside its budget. */
-    int32_t (*anchor)(winnow_cache *cache, int64_t sequence, const int64_t *positions, uint64_t count);
+    int32_t(WINNOW_CALL *anchor)(winnow_cache *cache, int64_t sequence, const int64_t *positions, uint64_t count);
 
     /* Rows by token, for hosts that keep states of their own or turn keys to other positions. Both wait until the work
      * is done. k or v may be NULL.
@@ -338,8 +339,8 @@ typedef struct winnow_cache_api {
      * the token, or the row begins with NaN, nothing happens. Which tokens are resident does not change, nor does the
      * importance. When one of them fails, the sequence is as it was before, with the same exception as for cache_step.
      */
-    int32_t (*read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
-    int32_t (*write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t(WINNOW_CALL *read)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t(WINNOW_CALL *write)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
 
     /* Exact rows, for states that lose nothing. Their k and v are F16 or BF16, elements one after the other
      * (stride[3] is 2), and what is in them is the cache's own (docs/cache.md): rows of values where a head's row is
@@ -358,8 +359,8 @@ typedef struct winnow_cache_api {
      * were too few to have room for all of that (docs/cache.md). Else every head gets its tokens, packed rows of the
      * packed segment's format bit for bit, and the importance, which is 0 where none came along. Refused where a record
      * is damaged or of another version. When one of them fails, the sequence is as it was before. */
-    int32_t (*export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
-    int32_t (*import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t(WINNOW_CALL *export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
+    int32_t(WINNOW_CALL *import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
 
     /* What the configuration of this description means, without making anything: so a host need not know the language
      * of configurations. It refuses what create refuses, with one exception: without a profile the layers of a policy
@@ -367,15 +368,15 @@ typedef struct winnow_cache_api {
      * by networks (WINNOW_CACHE_NEEDS_NETWORK) or sign pages by codebooks (WINNOW_CACHE_NEEDS_CODEBOOKS) need none, so
      * that a host can ask for profile_file before it has read the file. info is read (its pointers and their sizes) and
      * filled in. */
-    int32_t (*describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info);
+    int32_t(WINNOW_CALL *describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info);
 
     /* Waits for enqueued work, then gives tokens of a KV head another importance, under any policy that keeps one;
      * under `external` and `moe` it is theirs until the next call, under the others attention goes on from it. `count`
      * positions (or cells), each with its importance; a larger one is evicted later, NaN first of all. A token that the
      * head does not hold is passed over; of one that is named twice the later importance holds. Refused where the
      * policy keeps no importance. */
-    int32_t (*set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
-                              const int64_t *positions, const float *importance, uint64_t count);
+    int32_t(WINNOW_CALL *set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
+                                         const int64_t *positions, const float *importance, uint64_t count);
 } winnow_cache_api;
 
 #ifdef __cplusplus

@@ -50,19 +50,19 @@ typedef struct winnow_opencl_api {
      * If the event fails, the results of those operations are undefined: their events, and the next finish, buffer_read
      * or other call that waits, return WINNOW_ERROR_DEVICE; what destroys a buffer or a cache leaves that to a later
      * call. If the event has failed already, wait_event itself returns WINNOW_ERROR_DEVICE. */
-    int32_t (*wait_event)(winnow_context *context, void *cl_event);
+    int32_t(WINNOW_CALL *wait_event)(winnow_context *context, void *cl_event);
     /* The cl_event of an event, borrowed until event_destroy. */
-    int32_t (*get_event)(winnow_event *event, void **cl_event);
+    int32_t(WINNOW_CALL *get_event)(winnow_event *event, void **cl_event);
 
     /* The cl_mem of a buffer of any kind, borrowed until buffer_destroy, and the byte of it at which the buffer begins.
      * Commands on the context's queue run in one order with the context's operations; for commands on another queue
      * get_event and wait_event make the order. Before buffer_read, buffer_write and buffer_destroy the host waits for
      * its commands on the memory, or gives the event of the last one to wait_event. WINNOW_ERROR_UNSUPPORTED in a
      * context that computes on several queues (parallel_for), which has no single cl_context. */
-    int32_t (*get_memory)(winnow_buffer *buffer, void **cl_mem, uint64_t *offset);
+    int32_t(WINNOW_CALL *get_memory)(winnow_buffer *buffer, void **cl_mem, uint64_t *offset);
     /* The 16 bytes that other interfaces, such as Vulkan, know the context's device by (CL_DEVICE_UUID_KHR).
      * WINNOW_ERROR_UNSUPPORTED where the driver does not tell them, which is an answer and is not logged. */
-    int32_t (*device_uuid)(winnow_context *context, uint8_t uuid[16]);
+    int32_t(WINNOW_CALL *device_uuid)(winnow_context *context, uint8_t uuid[16]);
 } winnow_opencl_api;
 
 #ifdef __cplusplus

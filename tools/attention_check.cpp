@@ -47,7 +47,7 @@ winnow_tensor tensor_over(std::vector<float>& data, int64_t heads, int64_t token
     return tensor;
 }
 
-void add_warning(void* warnings, int32_t, const char* text) {
+void WINNOW_CALL add_warning(void* warnings, int32_t, const char* text) {
     static_cast<std::vector<std::string>*>(warnings)->emplace_back(text);
 }
 
@@ -100,7 +100,7 @@ private:
     const winnow_api& api_;
     const winnow_cache_api& caches_;
     OwnedContext context_;
-    std::unique_ptr<winnow_cache, int32_t (*)(winnow_cache*)> cache_;
+    std::unique_ptr<winnow_cache, int32_t(WINNOW_CALL*)(winnow_cache*)> cache_;
 };
 
 } // namespace

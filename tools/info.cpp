@@ -64,7 +64,7 @@ std::string hex(const std::array<uint8_t, 16>& uuid) {
 }
 
 // What a context tells its log while it is made: how it reaches memory, quirks of its driver, what it was tested for.
-void note(void* notes, int32_t, const char* text) { static_cast<ordered_json*>(notes)->push_back(text); }
+void WINNOW_CALL note(void* notes, int32_t, const char* text) { static_cast<ordered_json*>(notes)->push_back(text); }
 
 // Opens the device and adds what only a context can tell.
 bool add_context(const OpenBackend& backend, const std::string& device, const InfoOptions& options,

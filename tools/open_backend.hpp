@@ -11,7 +11,7 @@
 namespace winnow::tools {
 
 struct DestroyContext {
-    int32_t (*destroy)(winnow_context*) = nullptr;
+    int32_t(WINNOW_CALL* destroy)(winnow_context*) = nullptr;
     void operator()(winnow_context* context) const { destroy(context); }
 };
 using OwnedContext = std::unique_ptr<winnow_context, DestroyContext>;

@@ -16,7 +16,7 @@ namespace {
 
 // ---- Devices -------------------------------------------------------------------------------------------------------
 
-const char* status_name(int32_t status) {
+const char* WINNOW_CALL status_name(int32_t status) {
     switch (status) {
     case WINNOW_OK: return "WINNOW_OK";
     case WINNOW_ERROR_INVALID_ARGUMENT: return "WINNOW_ERROR_INVALID_ARGUMENT";
@@ -32,13 +32,13 @@ const char* status_name(int32_t status) {
     }
 }
 
-int32_t device_count(uint32_t* count, char* message, size_t message_size) {
+int32_t WINNOW_CALL device_count(uint32_t* count, char* message, size_t message_size) {
     return with_message(message, message_size, [&] {
         checked(count, "device_count: count") = static_cast<uint32_t>(backend::enumerate().size());
     });
 }
 
-int32_t device_info(uint32_t index, winnow_device_info* info, char* message, size_t message_size) {
+int32_t WINNOW_CALL device_info(uint32_t index, winnow_device_info* info, char* message, size_t message_size) {
     return with_message(message, message_size, [&] {
         checked_struct_size(info, "device_info: info");
         const std::vector<winnow_device_info> devices = backend::enumerate();
@@ -77,7 +77,8 @@ DeviceRequest to_request(const winnow_context_desc& desc) {
     return request;
 }
 
-int32_t context_create(const winnow_context_desc* desc, winnow_context** context, char* message, size_t message_size) {
+int32_t WINNOW_CALL context_create(const winnow_context_desc* desc, winnow_context** context, char* message,
+                                   size_t message_size) {
     return with_message(message, message_size, [&] {
         winnow_context*& out = checked(context, "context_create: context");
         const winnow_context_desc given = read_struct(desc, "context_create: desc");
@@ -90,7 +91,7 @@ int32_t context_create(const winnow_context_desc* desc, winnow_context** context
     });
 }
 
-int32_t context_destroy(winnow_context* context) {
+int32_t WINNOW_CALL context_destroy(winnow_context* context) {
     if (context == nullptr) return WINNOW_OK;
     if (context->device->is_of_parent()) return WINNOW_OK; // nothing can be released in the child of a fork
     // Even if the device fails to finish, what it holds has to be released.
@@ -99,11 +100,11 @@ int32_t context_destroy(winnow_context* context) {
     return status != WINNOW_OK ? status : released;
 }
 
-const char* context_message(winnow_context* context) {
+const char* WINNOW_CALL context_message(winnow_context* context) {
     return context != nullptr ? context->message.c_str() : "context is NULL";
 }
 
-int32_t context_info(winnow_context* context, winnow_device_info* info) {
+int32_t WINNOW_CALL context_info(winnow_context* context, winnow_device_info* info) {
     return on_context(context, [&] {
         winnow_device_info value{};
         context->device->info(value);
@@ -111,7 +112,7 @@ int32_t context_info(winnow_context* context, winnow_device_info* info) {
     });
 }
 
-int32_t context_stats(winnow_context* context, winnow_stats* stats) {
+int32_t WINNOW_CALL context_stats(winnow_context* context, winnow_stats* stats) {
     return on_context(context, [&] {
         winnow_stats value{};
         context->device->stats(value);
@@ -146,7 +147,7 @@ void make_buffer(winnow_context& context, const winnow_buffer_desc& given, winno
     }
 }
 
-int32_t buffer_create(winnow_context* context, const winnow_buffer_desc* desc, winnow_buffer** buffer) {
+int32_t WINNOW_CALL buffer_create(winnow_context* context, const winnow_buffer_desc* desc, winnow_buffer** buffer) {
     return on_context(context, [&] {
         winnow_buffer*& out = checked(buffer, "buffer_create: buffer");
         const winnow_buffer_desc given = read_struct(desc, "buffer_create: desc");
@@ -160,7 +161,7 @@ int32_t buffer_create(winnow_context* context, const winnow_buffer_desc* desc, w
     });
 }
 
-int32_t buffer_destroy(winnow_buffer* buffer) {
+int32_t WINNOW_CALL buffer_destroy(winnow_buffer* buffer) {
     if (buffer == nullptr) return WINNOW_OK;
     winnow_context* const context = buffer->context;
     return releasing(context, [&] {
@@ -177,7 +178,7 @@ void check_range(const winnow_buffer& buffer, uint64_t offset, uint64_t size, co
     }
 }
 
-int32_t buffer_write(winnow_buffer* buffer, uint64_t offset, const void* data, uint64_t size) {
+int32_t WINNOW_CALL buffer_write(winnow_buffer* buffer, uint64_t offset, const void* data, uint64_t size) {
     return on_context(context_of(buffer), [&] {
         check_range(*buffer, offset, size, "buffer_write");
         if (size == 0) return;
@@ -186,7 +187,7 @@ int32_t buffer_write(winnow_buffer* buffer, uint64_t offset, const void* data, u
     });
 }
 
-int32_t buffer_read(winnow_buffer* buffer, uint64_t offset, void* data, uint64_t size) {
+int32_t WINNOW_CALL buffer_read(winnow_buffer* buffer, uint64_t offset, void* data, uint64_t size) {
     return on_context(context_of(buffer), [&] {
         check_range(*buffer, offset, size, "buffer_read");
         if (size == 0) return;
@@ -215,7 +216,8 @@ std::string variant_of(winnow_context& context, uint32_t operation, const void* 
     }
 }
 
-int32_t supports(winnow_context* context, uint32_t operation, const void* desc, char* answer, size_t answer_size) {
+int32_t WINNOW_CALL supports(winnow_context* context, uint32_t operation, const void* desc, char* answer,
+                             size_t answer_size) {
     return on_question(context, [&] {
         check_process(*context);
         copy_message(variant_of(*context, operation, desc).c_str(), answer, answer_size);
@@ -228,7 +230,7 @@ void launch(winnow_context& context, const Args& args, winnow_event** event) {
     made.store(context.device->launch(args, event != nullptr));
 }
 
-int32_t sdpa(winnow_context* context, const winnow_sdpa_desc* desc, winnow_event** event) {
+int32_t WINNOW_CALL sdpa(winnow_context* context, const winnow_sdpa_desc* desc, winnow_event** event) {
     return on_context(context, [&] {
         const Sdpa args = to_sdpa(*context, desc, Memory::required);
         launch(*context, args, event);
@@ -236,7 +238,7 @@ int32_t sdpa(winnow_context* context, const winnow_sdpa_desc* desc, winnow_event
     });
 }
 
-int32_t kv_append(winnow_context* context, const winnow_kv_append_desc* desc, winnow_event** event) {
+int32_t WINNOW_CALL kv_append(winnow_context* context, const winnow_kv_append_desc* desc, winnow_event** event) {
     return on_context(context, [&] {
         const KvAppend args = to_kv_append(*context, desc, Memory::required);
         launch(*context, args, event);
@@ -246,7 +248,8 @@ int32_t kv_append(winnow_context* context, const winnow_kv_append_desc* desc, wi
     });
 }
 
-int32_t kv_requantize(winnow_context* context, const winnow_kv_requantize_desc* desc, winnow_event** event) {
+int32_t WINNOW_CALL kv_requantize(winnow_context* context, const winnow_kv_requantize_desc* desc,
+                                  winnow_event** event) {
     return on_context(context, [&] {
         const KvRequantize args = to_kv_requantize(*context, desc, Memory::required);
         launch(*context, args, event);
@@ -255,14 +258,15 @@ int32_t kv_requantize(winnow_context* context, const winnow_kv_requantize_desc* 
     });
 }
 
-int32_t kv_dequantize(winnow_context* context, const winnow_kv_dequantize_desc* desc, winnow_event** event) {
+int32_t WINNOW_CALL kv_dequantize(winnow_context* context, const winnow_kv_dequantize_desc* desc,
+                                  winnow_event** event) {
     return on_context(context, [&] {
         const KvDequantize args = to_kv_dequantize(*context, desc, Memory::required);
         launch(*context, args, event);
     });
 }
 
-int32_t hadamard(winnow_context* context, const winnow_hadamard_desc* desc, winnow_event** event) {
+int32_t WINNOW_CALL hadamard(winnow_context* context, const winnow_hadamard_desc* desc, winnow_event** event) {
     return on_context(context, [&] {
         const Hadamard args = to_hadamard(*context, desc, Memory::required);
         launch(*context, args, event);
@@ -271,7 +275,7 @@ int32_t hadamard(winnow_context* context, const winnow_hadamard_desc* desc, winn
 
 // ---- Formats ---------------------------------------------------------------------------------------------------
 
-int32_t row_bytes_of(uint32_t type, int64_t elements, uint64_t* bytes, char* message, size_t message_size) {
+int32_t WINNOW_CALL row_bytes_of(uint32_t type, int64_t elements, uint64_t* bytes, char* message, size_t message_size) {
     return with_message(message, message_size, [&] {
         uint64_t& out = checked(bytes, "row_bytes: bytes");
         const auto wanted = static_cast<Type>(type);
@@ -290,19 +294,19 @@ int32_t row_bytes_of(uint32_t type, int64_t elements, uint64_t* bytes, char* mes
 
 // ---- Synchronisation -----------------------------------------------------------------------------------------------
 
-int32_t flush(winnow_context* context) {
+int32_t WINNOW_CALL flush(winnow_context* context) {
     return on_context(context, [&] { context->device->flush(); });
 }
 
-int32_t finish(winnow_context* context) {
+int32_t WINNOW_CALL finish(winnow_context* context) {
     return on_context(context, [&] { context->device->finish(); });
 }
 
-int32_t event_wait(winnow_event* event) {
+int32_t WINNOW_CALL event_wait(winnow_event* event) {
     return on_context(context_of(event), [&] { event->event->wait(); });
 }
 
-int32_t event_destroy(winnow_event* event) {
+int32_t WINNOW_CALL event_destroy(winnow_event* event) {
     if (event == nullptr) return WINNOW_OK;
     winnow_context* const context = event->context;
     return releasing(context, [&] { context->events.erase(event); });
@@ -321,7 +325,8 @@ struct FurtherTable {
 const FurtherTable further_tables[] = {{WINNOW_CACHE_TABLE, WINNOW_CACHE_VERSION, &cache_table, true},
                                        {WINNOW_OPENCL_TABLE, WINNOW_OPENCL_VERSION, &opencl_table, backend::is_opencl}};
 
-int32_t get_table(const char* name, uint32_t version, const void** table, char* message, size_t message_size) {
+int32_t WINNOW_CALL get_table(const char* name, uint32_t version, const void** table, char* message,
+                              size_t message_size) {
     return with_message(message, message_size, [&] {
         const std::string wanted = &checked(name, "get_table: name");
         const void*& out = checked(table, "get_table: table");
@@ -382,8 +387,8 @@ const winnow_api tables[] = {table_of(WINNOW_API_VERSION, sizeof(winnow_api))};
 } // namespace
 } // namespace winnow::api
 
-extern "C" WINNOW_EXPORT int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message,
-                                                size_t message_size) {
+extern "C" WINNOW_EXPORT int32_t WINNOW_CALL winnow_get_api(const winnow_host_info* host, const winnow_api** api,
+                                                            char* message, size_t message_size) {
     using namespace winnow::api;
     return with_message(message, message_size, [&] {
         const winnow_api*& out = checked(api, "winnow_get_api: api");

@@ -59,7 +59,7 @@ void write_text(const std::string& text, char* target, uint64_t& size) {
 
 // ---- The functions -------------------------------------------------------------------------------------------------
 
-int32_t cache_create(winnow_context* context, const winnow_cache_desc* desc, winnow_cache** cache) {
+int32_t WINNOW_CALL cache_create(winnow_context* context, const winnow_cache_desc* desc, winnow_cache** cache) {
     const auto create = [&] {
         winnow_cache*& out = checked(cache, "cache");
         auto handle = std::make_unique<winnow_cache>();
@@ -74,7 +74,7 @@ int32_t cache_create(winnow_context* context, const winnow_cache_desc* desc, win
     return on_context(context, [&] { named("cache_create", create); });
 }
 
-int32_t cache_destroy(winnow_cache* cache) {
+int32_t WINNOW_CALL cache_destroy(winnow_cache* cache) {
     if (cache == nullptr) return WINNOW_OK;
     winnow_context* const context = cache->context;
     return releasing(context, [&] {
@@ -83,8 +83,8 @@ int32_t cache_destroy(winnow_cache* cache) {
     });
 }
 
-int32_t cache_estimate(winnow_context* context, const winnow_cache_desc* desc, int64_t tokens,
-                       winnow_cache_stats* stats) {
+int32_t WINNOW_CALL cache_estimate(winnow_context* context, const winnow_cache_desc* desc, int64_t tokens,
+                                   winnow_cache_stats* stats) {
     const auto estimate = [&] {
         const cache::CacheRequest request = to_cache_request(desc);
         expect_tokens(request, "tokens", tokens);
@@ -95,7 +95,7 @@ int32_t cache_estimate(winnow_context* context, const winnow_cache_desc* desc, i
     return on_question(context, [&] { named("cache_estimate", estimate); });
 }
 
-int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, winnow_cache_info* info) {
+int32_t WINNOW_CALL cache_describe(winnow_context* context, const winnow_cache_desc* desc, winnow_cache_info* info) {
     const auto describe = [&] {
         const cache::CacheRequest request = to_cache_request(desc);
         winnow_cache_info value = read_struct(info, "info");
@@ -127,7 +127,7 @@ int32_t cache_describe(winnow_context* context, const winnow_cache_desc* desc, w
     return on_question(context, [&] { named("cache_describe", describe); });
 }
 
-int32_t cache_step(winnow_cache* cache, const winnow_cache_step_desc* desc, winnow_event** event) {
+int32_t WINNOW_CALL cache_step(winnow_cache* cache, const winnow_cache_step_desc* desc, winnow_event** event) {
     return on_cache(cache, "cache_step", [&](cache::Cache& inside) {
         const std::vector<cache::CacheStep> steps = to_cache_steps(*cache, desc);
         NewEvent made(*cache->context, event);
@@ -143,7 +143,7 @@ int32_t cache_step(winnow_cache* cache, const winnow_cache_step_desc* desc, winn
     });
 }
 
-int32_t cache_reserve(winnow_cache* cache, int64_t sequence, int64_t tokens) {
+int32_t WINNOW_CALL cache_reserve(winnow_cache* cache, int64_t sequence, int64_t tokens) {
     return on_cache(cache, "cache_reserve", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         expect_tokens(cache->request, "tokens", tokens);
@@ -151,7 +151,7 @@ int32_t cache_reserve(winnow_cache* cache, int64_t sequence, int64_t tokens) {
     });
 }
 
-int32_t cache_truncate(winnow_cache* cache, int64_t sequence, int64_t length) {
+int32_t WINNOW_CALL cache_truncate(winnow_cache* cache, int64_t sequence, int64_t length) {
     return on_cache(cache, "cache_truncate", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         expect_not_negative(length, "length");
@@ -159,7 +159,7 @@ int32_t cache_truncate(winnow_cache* cache, int64_t sequence, int64_t length) {
     });
 }
 
-int32_t cache_remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
+int32_t WINNOW_CALL cache_remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
     return on_cache(cache, "cache_remove", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         expect_range(*cache, begin, end);
@@ -167,7 +167,7 @@ int32_t cache_remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64
     });
 }
 
-int32_t cache_copy(winnow_cache* cache, int64_t from, int64_t to) {
+int32_t WINNOW_CALL cache_copy(winnow_cache* cache, int64_t from, int64_t to) {
     return on_cache(cache, "cache_copy", [&](cache::Cache& inside) {
         expect_sequence(*cache, "from", from);
         expect_sequence(*cache, "to", to);
@@ -175,7 +175,7 @@ int32_t cache_copy(winnow_cache* cache, int64_t from, int64_t to) {
     });
 }
 
-int32_t cache_shift(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
+int32_t WINNOW_CALL cache_shift(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end, int64_t delta) {
     return on_cache(cache, "cache_shift", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         expect_range(*cache, begin, end);
@@ -184,26 +184,26 @@ int32_t cache_shift(winnow_cache* cache, int64_t sequence, int64_t begin, int64_
     });
 }
 
-int32_t cache_reset(winnow_cache* cache) {
+int32_t WINNOW_CALL cache_reset(winnow_cache* cache) {
     return on_cache(cache, "cache_reset", [](cache::Cache& inside) { inside.reset(); });
 }
 
-int32_t cache_save(winnow_cache* cache, const winnow_cache_state_desc* desc) {
+int32_t WINNOW_CALL cache_save(winnow_cache* cache, const winnow_cache_state_desc* desc) {
     return on_cache(cache, "cache_save", [&](cache::Cache& inside) { inside.save(to_cache_saving(*cache, desc)); });
 }
 
-int32_t cache_load(winnow_cache* cache, const winnow_cache_state_desc* desc) {
+int32_t WINNOW_CALL cache_load(winnow_cache* cache, const winnow_cache_state_desc* desc) {
     return on_cache(cache, "cache_load", [&](cache::Cache& inside) { inside.load(to_cache_loading(*cache, desc)); });
 }
 
-int32_t cache_saved_size(winnow_cache* cache, int64_t sequence, uint64_t* size) {
+int32_t WINNOW_CALL cache_saved_size(winnow_cache* cache, int64_t sequence, uint64_t* size) {
     return on_cache(cache, "cache_saved_size", [&](cache::Cache& inside) {
         expect_sequence_or_all(*cache, "sequence", sequence);
         checked(size, "size") = inside.saved_size(sequence);
     });
 }
 
-int32_t cache_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+int32_t WINNOW_CALL cache_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
     return on_cache(cache, "cache_stats", [&](cache::Cache& inside) {
         winnow_cache_stats value{};
         if (sequence == -1) {
@@ -216,7 +216,8 @@ int32_t cache_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* s
     });
 }
 
-int32_t cache_tokens(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head, winnow_cache_tokens* look) {
+int32_t WINNOW_CALL cache_tokens(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                                 winnow_cache_tokens* look) {
     return on_cache(cache, "cache_tokens", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         expect_layer(*cache, layer);
@@ -235,8 +236,8 @@ int32_t cache_tokens(winnow_cache* cache, int64_t sequence, int64_t layer, int64
     });
 }
 
-int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                             const int64_t* positions, const float* importance, uint64_t count) {
+int32_t WINNOW_CALL cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                                         const int64_t* positions, const float* importance, uint64_t count) {
     return on_cache(cache, "cache_set_importance", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         expect_layer(*cache, layer);
@@ -247,14 +248,14 @@ int32_t cache_set_importance(winnow_cache* cache, int64_t sequence, int64_t laye
     });
 }
 
-int32_t cache_set_config(winnow_cache* cache, const char* config) {
+int32_t WINNOW_CALL cache_set_config(winnow_cache* cache, const char* config) {
     return on_cache(cache, "cache_set_config", [&](cache::Cache& inside) {
         const std::string text = &checked(config, "config");
         of_config([&] { inside.set_config(text); });
     });
 }
 
-int32_t cache_set_pressure(winnow_cache* cache, double pressure) {
+int32_t WINNOW_CALL cache_set_pressure(winnow_cache* cache, double pressure) {
     return on_cache(cache, "cache_set_pressure", [&](cache::Cache& inside) {
         if (std::isnan(pressure) || pressure > 1) {
             invalid("pressure is " + std::to_string(pressure) +
@@ -264,7 +265,7 @@ int32_t cache_set_pressure(winnow_cache* cache, double pressure) {
     });
 }
 
-int32_t cache_anchor(winnow_cache* cache, int64_t sequence, const int64_t* positions, uint64_t count) {
+int32_t WINNOW_CALL cache_anchor(winnow_cache* cache, int64_t sequence, const int64_t* positions, uint64_t count) {
     return on_cache(cache, "cache_anchor", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         const std::span<const int64_t> all = checked_positions(*cache, positions, count);
@@ -272,22 +273,22 @@ int32_t cache_anchor(winnow_cache* cache, int64_t sequence, const int64_t* posit
     });
 }
 
-int32_t cache_read(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
+int32_t WINNOW_CALL cache_read(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
     return on_cache(cache, "cache_read",
                     [&](cache::Cache& inside) { inside.read(to_cache_rows(*cache, desc, Access::output)); });
 }
 
-int32_t cache_write(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
+int32_t WINNOW_CALL cache_write(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
     return on_cache(cache, "cache_write",
                     [&](cache::Cache& inside) { inside.write(to_cache_rows(*cache, desc, Access::input)); });
 }
 
-int32_t cache_export_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
+int32_t WINNOW_CALL cache_export_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
     return on_cache(cache, "cache_export_rows",
                     [&](cache::Cache& inside) { inside.export_rows(to_exported_rows(*cache, desc)); });
 }
 
-int32_t cache_import_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
+int32_t WINNOW_CALL cache_import_rows(winnow_cache* cache, const winnow_cache_rows_desc* desc) {
     return on_cache(cache, "cache_import_rows",
                     [&](cache::Cache& inside) { inside.import_rows(to_imported_rows(*cache, desc)); });
 }

@@ -19,19 +19,19 @@ Record read_record(const winnow_extension* next, uint32_t type, const char* chai
     return known.found ? read_struct(reinterpret_cast<const Record*>(known.found), name) : Record{};
 }
 
-int32_t wait_event(winnow_context* context, void* cl_event) {
+int32_t WINNOW_CALL wait_event(winnow_context* context, void* cl_event) {
     return on_context(context, [&] {
         checked(static_cast<std::byte*>(cl_event), "opencl_wait_event: cl_event");
         context->device->wait_cl_event(cl_event);
     });
 }
 
-int32_t get_event(winnow_event* event, void** cl_event) {
+int32_t WINNOW_CALL get_event(winnow_event* event, void** cl_event) {
     return on_context(context_of(event),
                       [&] { checked(cl_event, "opencl_get_event: cl_event") = event->event->cl_event(); });
 }
 
-int32_t get_memory(winnow_buffer* buffer, void** cl_mem, uint64_t* offset) {
+int32_t WINNOW_CALL get_memory(winnow_buffer* buffer, void** cl_mem, uint64_t* offset) {
     return on_context(context_of(buffer), [&] {
         void*& out = checked(cl_mem, "opencl_get_memory: cl_mem");
         uint64_t& begin = checked(offset, "opencl_get_memory: offset");
@@ -39,7 +39,7 @@ int32_t get_memory(winnow_buffer* buffer, void** cl_mem, uint64_t* offset) {
     });
 }
 
-int32_t device_uuid(winnow_context* context, uint8_t* uuid) {
+int32_t WINNOW_CALL device_uuid(winnow_context* context, uint8_t* uuid) {
     return on_question(context, [&] {
         check_process(*context);
         checked(uuid, "opencl_device_uuid: uuid");

@@ -174,7 +174,7 @@ void run_on_host(const RuntimeState& state, uint32_t count, const std::function<
         std::atomic_flag has_failed = ATOMIC_FLAG_INIT;
         std::exception_ptr failure{}; // of whoever set has_failed
 
-        static void run(void* data, uint32_t i) {
+        static void WINNOW_CALL run(void* data, uint32_t i) {
             auto& tasks = *static_cast<Tasks*>(data);
             try {
                 tasks.task(i);

@@ -18,7 +18,7 @@ namespace winnow::ggml {
 
 namespace {
 
-void forward_log(void*, int32_t level, const char* text) {
+void WINNOW_CALL forward_log(void*, int32_t level, const char* text) {
     const enum ggml_log_level ggml_level = level <= WINNOW_LOG_ERROR     ? GGML_LOG_LEVEL_ERROR
                                            : level == WINNOW_LOG_WARNING ? GGML_LOG_LEVEL_WARN
                                            : level == WINNOW_LOG_INFO    ? GGML_LOG_LEVEL_INFO

@@ -67,7 +67,7 @@ void prepare_threads() {
 
 bool have_team() { return gomp_parallel != nullptr; }
 
-void run_on_team(void* user_data, uint32_t count, winnow_task task, void* task_data) {
+void WINNOW_CALL run_on_team(void* user_data, uint32_t count, winnow_task task, void* task_data) {
     // Always as many threads as ggml uses, or the runtime would resize its team twice per layer.
     const uint32_t threads =
         static_cast<uint32_t>(std::max(1, static_cast<const std::atomic<int>*>(user_data)->load()));

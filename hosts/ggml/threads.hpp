@@ -21,6 +21,6 @@ void prepare_threads();
 bool have_team();
 
 // A winnow_parallel_for; user_data is a const std::atomic<int>*, the number of threads of the team.
-void run_on_team(void* user_data, uint32_t count, winnow_task task, void* task_data);
+void WINNOW_CALL run_on_team(void* user_data, uint32_t count, winnow_task task, void* task_data);
 
 } // namespace winnow::ggml

@@ -87,7 +87,7 @@ void Track::add(const char* name, uint64_t begin_ns, uint64_t end_ns, uint64_t b
     file_.add(std::move(event), number_);
 }
 
-void Track::add_launch(void* track, const winnow_launch* launch) {
+void WINNOW_CALL Track::add_launch(void* track, const winnow_launch* launch) {
     static_cast<Track*>(track)->add(launch->kernel, launch->begin_ns, launch->end_ns, launch->bytes);
 }
 

@@ -23,7 +23,7 @@ public:
 
     void add(const char* name, uint64_t begin_ns, uint64_t end_ns, uint64_t bytes = 0);
     // For winnow_context_desc.launched, whose user data is a Track.
-    static void add_launch(void* track, const winnow_launch* launch);
+    static void WINNOW_CALL add_launch(void* track, const winnow_launch* launch);
     // Writes what is still to be written, as its end does; false where the file has not all of it.
     bool end();
 

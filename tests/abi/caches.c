@@ -42,7 +42,7 @@ static winnow_tensor row_of(float *data, int64_t heads) {
     return tensor;
 }
 
-static int32_t count_written(void *user_data, const void *bytes, uint64_t size) {
+static int32_t WINNOW_CALL count_written(void *user_data, const void *bytes, uint64_t size) {
     (void)bytes;
     *(uint64_t *)user_data += size;
     return 0;

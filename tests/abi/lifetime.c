@@ -92,7 +92,7 @@ typedef struct log_book {
     int lines, is_foreign, errors;
 } log_book;
 
-static void write_down(void *user_data, int32_t level, const char *text) {
+static void WINNOW_CALL write_down(void *user_data, int32_t level, const char *text) {
     log_book *book = (log_book *)user_data;
     ++book->lines;
     book->errors += level == WINNOW_LOG_ERROR;

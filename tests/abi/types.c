@@ -5,8 +5,8 @@
 #include "winnow_cache.h"
 #include "winnow_opencl.h"
 
-WINNOW_EXPORT int32_t winnow_get_api(const winnow_host_info *host, const winnow_api **api, char *message,
-                                     size_t message_size) {
+WINNOW_EXPORT int32_t WINNOW_CALL winnow_get_api(const winnow_host_info *host, const winnow_api **api, char *message,
+                                                 size_t message_size) {
     (void)host;
     (void)message;
     (void)message_size;

@@ -212,8 +212,8 @@ void expect_too_much_memory_refused() {
 
 // ---- Files ---------------------------------------------------------------------------------------------------------
 
-int32_t write_nothing(void*, const void*, uint64_t) { return 0; }
-int32_t read_zeros(void*, void* bytes, uint64_t size) {
+int32_t WINNOW_CALL write_nothing(void*, const void*, uint64_t) { return 0; }
+int32_t WINNOW_CALL read_zeros(void*, void* bytes, uint64_t size) {
     std::memset(bytes, 0, size);
     return 0;
 }

@@ -26,7 +26,7 @@ void fill_token_rows(TokenRows& rows, std::mt19937_64& engine, bool has_holes);
 // How far the rows of a token are from stored ones: the sum of the largest differences of key and value.
 double distance_of(const TokenRows& rows, size_t head, size_t at, const StoredRow& stored);
 
-using TokenRowsFunction = int32_t (*)(winnow_cache*, const winnow_cache_rows_desc*);
+using TokenRowsFunction = int32_t(WINNOW_CALL*)(winnow_cache*, const winnow_cache_rows_desc*);
 // Runs, and brings the rows back. The status, WINNOW_OK or not.
 int32_t run(CacheHost& host, TokenRowsFunction function, TokenRows& rows);
 

@@ -292,7 +292,7 @@ struct Told {
         uint64_t begin_ns, end_ns, bytes;
     };
     std::vector<Launch> launches;
-    static void add(void* told, const winnow_launch* launch) {
+    static void WINNOW_CALL add(void* told, const winnow_launch* launch) {
         EXPECT_EQ(launch->struct_size, sizeof *launch);
         static_cast<Told*>(told)->launches.push_back({launch->kernel, launch->begin_ns, launch->end_ns, launch->bytes});
     }

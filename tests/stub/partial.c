@@ -11,9 +11,10 @@
 
 static winnow_api partial;
 
-static int32_t unimplemented(void) { return WINNOW_ERROR_UNIMPLEMENTED; }
+static int32_t WINNOW_CALL unimplemented(void) { return WINNOW_ERROR_UNIMPLEMENTED; }
 
-static int32_t get_table(const char* name, uint32_t version, const void** table, char* message, size_t message_size) {
+static int32_t WINNOW_CALL get_table(const char* name, uint32_t version, const void** table, char* message,
+                                     size_t message_size) {
     (void)version;
     (void)table;
     if (name == NULL) return WINNOW_ERROR_INVALID_ARGUMENT;
@@ -21,11 +22,12 @@ static int32_t get_table(const char* name, uint32_t version, const void** table,
     return WINNOW_ERROR_UNIMPLEMENTED;
 }
 
-int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message, size_t message_size) {
+int32_t WINNOW_CALL winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message,
+                                   size_t message_size) {
     const char* const path = getenv("WINNOW_PARTIAL_OF");
     const char* const lacks = getenv("WINNOW_PARTIAL_LACKS");
     void* const object = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    int32_t (*const slot)(void) = unimplemented;
+    int32_t(WINNOW_CALL* const slot)(void) = unimplemented;
     winnow_get_api_fn get_api = NULL;
     size_t at;
     int32_t status;

@@ -10,8 +10,8 @@
 
 static winnow_api api_of_broken;
 static winnow_cache_api caches, broken;
-static int32_t (*get_any_table)(const char* name, uint32_t version, const void** table, char* message,
-                                size_t message_size);
+static int32_t(WINNOW_CALL* get_any_table)(const char* name, uint32_t version, const void** table, char* message,
+                                           size_t message_size);
 
 /* ---- What it tells of itself ---- */
 
@@ -21,152 +21,154 @@ static void forget_bytes(winnow_cache_stats* stats) {
     stats->bytes -= part;
 }
 
-static int32_t stats_under_report(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+static int32_t WINNOW_CALL stats_under_report(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
     const int32_t status = caches.stats(cache, sequence, stats);
     if (status == WINNOW_OK && sequence < 0) forget_bytes(stats);
     return status;
 }
 
-static int32_t estimate_under_reports(winnow_context* context, const winnow_cache_desc* desc, int64_t tokens,
-                                      winnow_cache_stats* stats) {
+static int32_t WINNOW_CALL estimate_under_reports(winnow_context* context, const winnow_cache_desc* desc,
+                                                  int64_t tokens, winnow_cache_stats* stats) {
     const int32_t status = caches.estimate(context, desc, tokens, stats);
     if (status == WINNOW_OK) forget_bytes(stats);
     return status;
 }
 
-static int32_t describe_says_nothing_is_evicted(winnow_context* context, const winnow_cache_desc* desc,
-                                                winnow_cache_info* info) {
+static int32_t WINNOW_CALL describe_says_nothing_is_evicted(winnow_context* context, const winnow_cache_desc* desc,
+                                                            winnow_cache_info* info) {
     const int32_t status = caches.describe(context, desc, info);
     if (status == WINNOW_OK) info->properties &= ~WINNOW_CACHE_EVICTS;
     return status;
 }
 
-static int32_t describe_counts_the_cadence_once_more(winnow_context* context, const winnow_cache_desc* desc,
-                                                     winnow_cache_info* info) {
+static int32_t WINNOW_CALL describe_counts_the_cadence_once_more(winnow_context* context, const winnow_cache_desc* desc,
+                                                                 winnow_cache_info* info) {
     const int32_t status = caches.describe(context, desc, info);
     if (status == WINNOW_OK) info->budget_tokens += info->cadence;
     return status;
 }
 
-static int32_t describe_cuts_the_string(winnow_context* context, const winnow_cache_desc* desc,
-                                        winnow_cache_info* info) {
+static int32_t WINNOW_CALL describe_cuts_the_string(winnow_context* context, const winnow_cache_desc* desc,
+                                                    winnow_cache_info* info) {
     const int32_t status = caches.describe(context, desc, info);
     if (status == WINNOW_OK) --info->config_size;
     return status;
 }
 
-static int32_t evictions_are_not_counted(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+static int32_t WINNOW_CALL evictions_are_not_counted(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
     const int32_t status = caches.stats(cache, sequence, stats);
     if (status == WINNOW_OK && sequence < 0) stats->evictions = 0;
     return status;
 }
 
-static int32_t shortfall_is_invented(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+static int32_t WINNOW_CALL shortfall_is_invented(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
     const int32_t status = caches.stats(cache, sequence, stats);
     if (status == WINNOW_OK && sequence < 0) stats->shortfall += stats->eviction_passes;
     return status;
 }
 
-static int32_t stats_of_the_first_sequence(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
+static int32_t WINNOW_CALL stats_of_the_first_sequence(winnow_cache* cache, int64_t sequence,
+                                                       winnow_cache_stats* stats) {
     return caches.stats(cache, sequence < 0 ? sequence : 0, stats);
 }
 
-static int32_t positions_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                           winnow_cache_tokens* look) {
+static int32_t WINNOW_CALL positions_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer,
+                                                       int64_t head, winnow_cache_tokens* look) {
     return caches.tokens(cache, sequence, layer, look->positions != NULL ? 0 : head, look);
 }
 
-static int32_t segments_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                          winnow_cache_tokens* look) {
+static int32_t WINNOW_CALL segments_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer,
+                                                      int64_t head, winnow_cache_tokens* look) {
     return caches.tokens(cache, sequence, layer, look->segments != NULL ? 0 : head, look);
 }
 
-static int32_t importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                            winnow_cache_tokens* look) {
+static int32_t WINNOW_CALL importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer,
+                                                        int64_t head, winnow_cache_tokens* look) {
     return caches.tokens(cache, sequence, layer, look->importance != NULL ? 0 : head, look);
 }
 
-static int32_t set_importance_ignored(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                      const int64_t* positions, const float* importance, uint64_t count) {
+static int32_t WINNOW_CALL set_importance_ignored(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
+                                                  const int64_t* positions, const float* importance, uint64_t count) {
     (void)cache, (void)sequence, (void)layer, (void)head, (void)positions, (void)importance, (void)count;
     return WINNOW_OK;
 }
 
-static int32_t set_importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer, int64_t head,
-                                                const int64_t* positions, const float* importance, uint64_t count) {
+static int32_t WINNOW_CALL set_importance_of_the_first_head(winnow_cache* cache, int64_t sequence, int64_t layer,
+                                                            int64_t head, const int64_t* positions,
+                                                            const float* importance, uint64_t count) {
     (void)head;
     return caches.set_importance(cache, sequence, layer, 0, positions, importance, count);
 }
 
 /* ---- What changes a sequence ---- */
 
-static int32_t truncate_ignored(winnow_cache* cache, int64_t sequence, int64_t length) {
+static int32_t WINNOW_CALL truncate_ignored(winnow_cache* cache, int64_t sequence, int64_t length) {
     (void)cache, (void)sequence, (void)length;
     return WINNOW_OK;
 }
 
-static int32_t remove_leaves_the_memory(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
+static int32_t WINNOW_CALL remove_leaves_the_memory(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
     const int32_t status = caches.remove(cache, sequence, begin, end);
     if (status == WINNOW_OK && begin == 0 && end == -1) return caches.reserve(cache, sequence, 64);
     return status;
 }
 
-static int32_t copy_ignored(winnow_cache* cache, int64_t from, int64_t to) {
+static int32_t WINNOW_CALL copy_ignored(winnow_cache* cache, int64_t from, int64_t to) {
     (void)cache, (void)from, (void)to;
     return WINNOW_OK;
 }
 
-static int32_t reserve_ignored(winnow_cache* cache, int64_t sequence, int64_t tokens) {
+static int32_t WINNOW_CALL reserve_ignored(winnow_cache* cache, int64_t sequence, int64_t tokens) {
     (void)cache, (void)sequence, (void)tokens;
     return WINNOW_OK;
 }
 
-static int32_t reset_keeps_the_counts(winnow_cache* cache) {
+static int32_t WINNOW_CALL reset_keeps_the_counts(winnow_cache* cache) {
     int32_t status = WINNOW_OK;
     for (int64_t sequence = 0; status == WINNOW_OK; ++sequence) status = caches.remove(cache, sequence, 0, -1);
     return WINNOW_OK;
 }
 
-static int32_t anchor_of_the_first_only(winnow_cache* cache, int64_t sequence, const int64_t* positions,
-                                        uint64_t count) {
+static int32_t WINNOW_CALL anchor_of_the_first_only(winnow_cache* cache, int64_t sequence, const int64_t* positions,
+                                                    uint64_t count) {
     return caches.anchor(cache, sequence, positions, count > 1 ? 1 : count);
 }
 
-static int32_t set_config_ignored(winnow_cache* cache, const char* config) {
+static int32_t WINNOW_CALL set_config_ignored(winnow_cache* cache, const char* config) {
     (void)cache, (void)config;
     return WINNOW_OK;
 }
 
-static int32_t pressure_ignored(winnow_cache* cache, double pressure) {
+static int32_t WINNOW_CALL pressure_ignored(winnow_cache* cache, double pressure) {
     (void)cache, (void)pressure;
     return WINNOW_OK;
 }
 
 /* ---- Files ---- */
 
-static int32_t load_half_loads(winnow_cache* cache, const winnow_cache_state_desc* from) {
+static int32_t WINNOW_CALL load_half_loads(winnow_cache* cache, const winnow_cache_state_desc* from) {
     const int32_t status = caches.load(cache, from);
     if (status != WINNOW_OK) caches.truncate(cache, 0, 1);
     return status;
 }
 
-static int32_t load_takes_anything(winnow_cache* cache, const winnow_cache_state_desc* from) {
+static int32_t WINNOW_CALL load_takes_anything(winnow_cache* cache, const winnow_cache_state_desc* from) {
     caches.load(cache, from);
     return WINNOW_OK;
 }
 
-static int32_t load_ignored(winnow_cache* cache, const winnow_cache_state_desc* from) {
+static int32_t WINNOW_CALL load_ignored(winnow_cache* cache, const winnow_cache_state_desc* from) {
     (void)cache, (void)from;
     return WINNOW_OK;
 }
 
-static int32_t load_into_the_first(winnow_cache* cache, const winnow_cache_state_desc* from) {
+static int32_t WINNOW_CALL load_into_the_first(winnow_cache* cache, const winnow_cache_state_desc* from) {
     winnow_cache_state_desc other = *from;
     if (other.sequence > 0) other.sequence = 0;
     return caches.load(cache, &other);
 }
 
-static int32_t save_leaves_a_file(winnow_cache* cache, const winnow_cache_state_desc* into) {
+static int32_t WINNOW_CALL save_leaves_a_file(winnow_cache* cache, const winnow_cache_state_desc* into) {
     const int32_t status = caches.save(cache, into);
     char beside[4096];
     FILE* file = NULL;
@@ -177,12 +179,12 @@ static int32_t save_leaves_a_file(winnow_cache* cache, const winnow_cache_state_
     return status;
 }
 
-static int32_t save_passes_over_a_refusal(winnow_cache* cache, const winnow_cache_state_desc* into) {
+static int32_t WINNOW_CALL save_passes_over_a_refusal(winnow_cache* cache, const winnow_cache_state_desc* into) {
     const int32_t status = caches.save(cache, into);
     return status == WINNOW_ERROR_IO ? WINNOW_OK : status;
 }
 
-static int32_t saved_size_without_the_checksum(winnow_cache* cache, int64_t sequence, uint64_t* size) {
+static int32_t WINNOW_CALL saved_size_without_the_checksum(winnow_cache* cache, int64_t sequence, uint64_t* size) {
     const int32_t status = caches.saved_size(cache, sequence, size);
     if (status == WINNOW_OK) *size -= 16;
     return status;
@@ -190,19 +192,19 @@ static int32_t saved_size_without_the_checksum(winnow_cache* cache, int64_t sequ
 
 /* ---- Rows by token ---- */
 
-static int32_t write_ignored(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t WINNOW_CALL write_ignored(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     (void)cache, (void)rows;
     return WINNOW_OK;
 }
 
-static int32_t write_of_keys_alone(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t WINNOW_CALL write_of_keys_alone(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     winnow_cache_rows_desc keys = *rows;
     if (rows->k != NULL) keys.v = NULL;
     return caches.write(cache, &keys);
 }
 
 /* A head gets the tokens that it had evicted. */
-static int32_t import_appends_all(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t WINNOW_CALL import_appends_all(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     winnow_cache_entry entry;
     winnow_cache_step_desc step;
     memset(&entry, 0, sizeof entry);
@@ -222,7 +224,7 @@ static int32_t import_appends_all(winnow_cache* cache, const winnow_cache_rows_d
 }
 
 /* The last element of the last row of keys is off by about what 8 bits tell apart; in F32 alone. */
-static int32_t import_a_code_off(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t WINNOW_CALL import_a_code_off(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     const winnow_tensor* const k = rows->k;
     float *at = NULL, before = 0;
     int32_t status = WINNOW_OK;
@@ -237,7 +239,7 @@ static int32_t import_a_code_off(winnow_cache* cache, const winnow_cache_rows_de
 }
 
 /* The first row of a head comes back in the place of its last. */
-static int32_t import_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t WINNOW_CALL import_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     const winnow_tensor* const k = rows->k;
     const size_t size = k != NULL ? (size_t)(k->shape[3] * k->stride[3]) : 0;
     char before[4096], *last = NULL;
@@ -253,7 +255,7 @@ static int32_t import_of_the_first_twice(winnow_cache* cache, const winnow_cache
 }
 
 /* Another row in the place of the last. */
-static int32_t read_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t WINNOW_CALL read_of_the_first_twice(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     const int32_t status = caches.read(cache, rows);
     const winnow_tensor* const k = rows->k;
     if (status != WINNOW_OK || k == NULL || k->data == NULL || k->shape[2] < 2) return status;
@@ -264,11 +266,11 @@ static int32_t read_of_the_first_twice(winnow_cache* cache, const winnow_cache_r
 /* ---- Exact rows ---- */
 
 /* Neither packed bytes nor the importance. */
-static int32_t export_of_values_alone(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t WINNOW_CALL export_of_values_alone(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     return caches.read(cache, rows);
 }
 
-static int32_t export_changes_a_byte(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t WINNOW_CALL export_changes_a_byte(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     const int32_t status = caches.export_rows(cache, rows);
     const winnow_tensor* const k = rows->k;
     if (status == WINNOW_OK && k != NULL && k->data != NULL)
@@ -277,7 +279,7 @@ static int32_t export_changes_a_byte(winnow_cache* cache, const winnow_cache_row
 }
 
 /* The first token comes twice, and the second time into a cache that is not empty: all lie in other slots. */
-static int32_t import_into_other_slots(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
+static int32_t WINNOW_CALL import_into_other_slots(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
     winnow_cache_rows_desc first = *rows;
     winnow_tensor k = *rows->k, v = *rows->v, tokens;
     int32_t status = WINNOW_OK;
@@ -338,13 +340,15 @@ static int choose(const char* defect) {
     return strcmp(defect, "none") == 0;
 }
 
-static int32_t get_table(const char* name, uint32_t version, const void** table, char* message, size_t message_size) {
+static int32_t WINNOW_CALL get_table(const char* name, uint32_t version, const void** table, char* message,
+                                     size_t message_size) {
     const int32_t status = get_any_table(name, version, table, message, message_size);
     if (status == WINNOW_OK && strcmp(name, WINNOW_CACHE_TABLE) == 0) *table = &broken;
     return status;
 }
 
-int32_t winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message, size_t message_size) {
+int32_t WINNOW_CALL winnow_get_api(const winnow_host_info* host, const winnow_api** api, char* message,
+                                   size_t message_size) {
     const char *const path = getenv("WINNOW_BROKEN_OF"), *const defect = getenv("WINNOW_DEFECT");
     void* const object = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     winnow_get_api_fn get_api = NULL;

@@ -54,7 +54,7 @@ def main():
         output_of("cmake", "--install", build, "--prefix", prefix)
         installed = files_of(prefix)
         check_components(build, Path(folder), installed)
-        for needed in ("include/winnow/winnow.h", "include/winnow/winnow_cache.h",
+        for needed in ("include/winnow/winnow.h", "include/winnow/winnow_call.h", "include/winnow/winnow_cache.h",
                        "include/winnow/winnow_opencl.h", "include/winnow/winnow_loader.h", "bin/winnow",
                        "bin/winnow-conformance", "share/winnow/eval/launch.py",
                        "share/winnow/eval/configs/baselines.toml", "share/winnow/eval/winnow_eval/cli.py"):

@@ -41,7 +41,7 @@ inline bool has_device() {
 constexpr const char* undivided = "no platform lists a single-core CPU device several times";
 
 // One thread for each task, as a host without a pool would do it. Counts its calls.
-inline void run_in_threads(void* calls, uint32_t count, winnow_task task, void* data) {
+inline void WINNOW_CALL run_in_threads(void* calls, uint32_t count, winnow_task task, void* data) {
     ++*static_cast<std::atomic<int>*>(calls);
     std::vector<std::thread> threads;
     for (uint32_t i = 1; i < count; ++i) threads.emplace_back([=] { task(data, i); });

@@ -28,7 +28,7 @@ const winnow_cache_api* caches = nullptr;
 const char* device = nullptr;
 std::string folder; // for saved caches
 
-void log_nothing(void* user_data, int32_t, const char* text) {
+void WINNOW_CALL log_nothing(void* user_data, int32_t, const char* text) {
     auto& count = *static_cast<size_t*>(user_data); // the context's thread alone calls
     count += std::strlen(text);
 }
