@@ -1,6 +1,6 @@
 /* Several sequences of a cache in one launch, on a device that computes in the host's memory: each has what a launch
  * for it alone would have, its memory by address. It is cut into work-groups as if it were alone, so that its result is
- * the same. Needs before it: sdpa_memory.h. */
+ * the same. Needs before it: sdpa_params.h, sdpa_memory.h and sdpa_attend.h. */
 typedef struct sdpa_entry {
     uint first_group; /* of the launch */
     uint reserved;
@@ -9,8 +9,7 @@ typedef struct sdpa_entry {
 } sdpa_entry;
 
 typedef struct sdpa_entries {
-    uint count, reserved;
-    sdpa_entry entry[1]; /* count of them */
+    uint count, reserved; /* the entries come behind it */
 } sdpa_entries;
 
 #define ADDRESS(i) (__global uchar*)entry->memory[i]
@@ -23,9 +22,8 @@ typedef struct sdpa_entries {
 #define IMPORTANCE_ADDRESS(i) STEP_ADDRESS(5 + (i))
 
 static inline void attend_entry(const __global sdpa_entries* entries, uint group) {
-    uint at = entries->count - 1;
-    while (entries->entry[at].first_group > group) --at;
-    const __global sdpa_entry* entry = &entries->entry[at];
+    const __global sdpa_entry* entry = (const __global sdpa_entry*)(entries + 1) + entries->count - 1;
+    while (entry->first_group > group) --entry;
     const sdpa_memory memory = {.q = ADDRESS(0),
                                 .out = ADDRESS(1),
                                 .mask = ADDRESS(2),

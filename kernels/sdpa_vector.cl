@@ -18,7 +18,8 @@
  *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     1 .. 6 or 8
- *     ENTRIES                  1: several sequences in one launch (sdpa_entries.h); STEP, SLOTS and SINGLE_LAUNCH: 1
+ *     ENTRIES                  1: several sequences in one launch (sdpa_entries.h); STEP, SLOTS and SINGLE_LAUNCH: 1.
+ *                              0 where it is not given
  *     SINGLE_LAUNCH            1: the last group combines the splits; 0: sdpa_combine, a launch of its own, does
  */
 #include "one_work_item.h"
@@ -27,6 +28,9 @@
 #if !defined(SEGMENTS) || !defined(SLOTS) || !defined(STEP) || !defined(APPEND) || !defined(K_FORMAT_0) ||             \
     !defined(V_FORMAT_0) || !defined(HEAD_SIZE) || !defined(V_HEAD_SIZE) || !defined(ROWS) || !defined(SINGLE_LAUNCH)
 #error "sdpa_vector.cl needs all of the -D that are listed above"
+#endif
+#if defined(ENTRIES) && ENTRIES && !(SLOTS && STEP && SINGLE_LAUNCH)
+#error "sdpa_vector.cl with ENTRIES needs SLOTS, STEP and SINGLE_LAUNCH"
 #endif
 #if STEP && !defined(STATISTIC)
 #error "sdpa_vector.cl with STEP needs -D STATISTIC"

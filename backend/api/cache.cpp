@@ -198,20 +198,19 @@ int32_t WINNOW_CALL cache_load(winnow_cache* cache, const winnow_cache_state_des
 
 int32_t WINNOW_CALL cache_saved_size(winnow_cache* cache, int64_t sequence, uint64_t* size) {
     return on_cache(cache, "cache_saved_size", [&](cache::Cache& inside) {
-        expect_sequence_or_all(*cache, "sequence", sequence);
+        expect_sequence_or_all(*cache, sequence);
         checked(size, "size") = inside.saved_size(sequence);
     });
 }
 
 int32_t WINNOW_CALL cache_stats(winnow_cache* cache, int64_t sequence, winnow_cache_stats* stats) {
     return on_cache(cache, "cache_stats", [&](cache::Cache& inside) {
+        expect_sequence_or_all(*cache, sequence);
         winnow_cache_stats value{};
-        if (sequence == -1) {
+        if (sequence == -1)
             inside.stats(value);
-        } else {
-            expect_sequence(*cache, "sequence", sequence);
+        else
             inside.sequence_stats(sequence, value);
-        }
         write_struct(stats, value, "stats");
     });
 }

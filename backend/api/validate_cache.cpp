@@ -64,7 +64,7 @@ std::shared_ptr<std::vector<uint16_t>> to_codebooks(const void* bytes, uint64_t 
 // Each call has a callback of its own.
 winnow_cache_state_desc to_state(const winnow_cache& cache, const winnow_cache_state_desc* desc, bool is_loaded) {
     const winnow_cache_state_desc given = read_desc(desc, "desc");
-    expect_sequence_or_all(cache, "sequence", given.sequence);
+    expect_sequence_or_all(cache, given.sequence);
     const bool has_read = given.read != nullptr, has_write = given.write != nullptr;
     if (is_loaded ? has_write : has_read)
         invalid(is_loaded ? "write is given, expected NULL in cache_load"
@@ -240,8 +240,8 @@ void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequen
     expect_count(name, sequence, cache.request.max_sequences - 1, 0);
 }
 
-void expect_sequence_or_all(const winnow_cache& cache, const char* name, int64_t sequence) {
-    expect_count(name, sequence, cache.request.max_sequences - 1, -1);
+void expect_sequence_or_all(const winnow_cache& cache, int64_t sequence) {
+    expect_count("sequence", sequence, cache.request.max_sequences - 1, -1);
 }
 
 void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens) {

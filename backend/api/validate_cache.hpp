@@ -24,7 +24,7 @@ cache::CacheLoading to_cache_loading(const winnow_cache& cache, const winnow_cac
 void expect_layer(const winnow_cache& cache, int64_t layer);
 void expect_head(const winnow_cache& cache, int64_t head);
 void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequence);
-void expect_sequence_or_all(const winnow_cache& cache, const char* name, int64_t sequence); // -1: all
+void expect_sequence_or_all(const winnow_cache& cache, int64_t sequence); // -1: all
 void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens);
 void expect_range(const winnow_cache& cache, int64_t begin, int64_t end); // end -1: without an end
 void expect_delta(int64_t delta);

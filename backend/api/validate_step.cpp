@@ -1,6 +1,10 @@
 // From winnow_cache_step_desc to what each of its sequences gets.
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "api/shapes.hpp"
 #include "api/structs.hpp"
@@ -145,6 +149,8 @@ cache::CacheStep to_step(const winnow_cache& cache, const cache::CacheStep& all,
 // All rows are sequence 0's.
 cache::CacheStep to_only_step(const winnow_cache& cache, const cache::CacheStep& all,
                               const winnow_cache_step_desc& given) {
+    if (cache.request.cells != 0 && all.q)
+        invalid("entries is NULL, expected an entry with attn_mask in a cache with cells");
     if (given.entry_count != 0 || given.entry_stride != 0)
         invalid("entries is NULL, but entry_count is " + std::to_string(given.entry_count) + " and entry_stride " +
                 std::to_string(given.entry_stride) + ", expected all of them or none");
@@ -177,7 +183,7 @@ void expect_entries_apart(const cache::CacheStep& all, const std::vector<cache::
 }
 
 template <class T, class Less, class Clash>
-void expect_no_neighbours(std::vector<T> all, Less less, Clash clash) {
+void check_neighbours(std::vector<T> all, Less less, Clash clash) {
     std::sort(all.begin(), all.end(), less);
     for (size_t i = 1; i < all.size(); ++i) clash(all[i - 1], all[i]);
 }
@@ -185,11 +191,11 @@ void expect_no_neighbours(std::vector<T> all, Less less, Clash clash) {
 void expect_distinct(const std::vector<cache::CacheStep>& steps, const std::vector<Rows>& rows) {
     std::vector<int64_t> sequences;
     for (const cache::CacheStep& step : steps) sequences.push_back(step.sequence);
-    expect_no_neighbours(sequences, std::less{}, [](int64_t a, int64_t b) {
+    check_neighbours(sequences, std::less{}, [](int64_t a, int64_t b) {
         if (a == b) invalid("sequence " + std::to_string(a) + " is in entries twice, expected each once");
     });
     const auto place = [](const Rows& it) { return std::tuple(it.batch, it.first); };
-    expect_no_neighbours(
+    check_neighbours(
         rows, [&](const Rows& a, const Rows& b) { return place(a) < place(b); },
         [](const Rows& a, const Rows& b) {
             if (a.batch == b.batch && a.first + a.count > b.first)
@@ -220,8 +226,8 @@ std::vector<cache::CacheStep> to_cache_steps(const winnow_cache& cache, const wi
         try {
             const auto* entry = reinterpret_cast<const winnow_cache_entry*>(at);
             if (checked_struct_size(entry, "entry") > given.entry_stride && given.entry_count > 1)
-                invalid("struct_size is " + std::to_string(entry->struct_size) + ", expected at most entry_stride, " +
-                        std::to_string(given.entry_stride));
+                invalid("entry.struct_size is " + std::to_string(entry->struct_size) +
+                        ", expected at most entry_stride, " + std::to_string(given.entry_stride));
             const winnow_cache_entry of = read_struct(entry, "entry");
             check_reserved(of.reserved, "entry");
             rows.push_back(rows_of(of, all.k ? all.k : all.q));

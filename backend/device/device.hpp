@@ -296,7 +296,7 @@ public:
     virtual void launch(const PagePick& args) = 0;
     // In as few launches as the device allows; as it is here, in one for each part.
     virtual void attend(const SlotAttend& args);
-    // The same of several layers of one cache, which share no memory but scratch.
+    // For one layer of several sequences, which share only scratch.
     virtual void attend(std::span<const SlotAttend> all);
 
     // Runs task(i) once for each i below count and returns when all are done; then throws what one of them threw. Side

@@ -10,8 +10,8 @@
 //     return operation.complete(want_event);
 //
 // The arguments of every kernel are, in this order:
-//     0        the parameter struct, by value, or where the device takes too little by value a pointer to it, as where
-//              it is all: its memory is in it then, by address (kernels/sdpa_entries.h)
+//     0        the parameter struct, by value; or a pointer to it where the device takes too little by value, or where
+//              the launch has no memory arguments, because addresses are in the struct (kernels/sdpa_entries.h)
 //     1 .. n   memory, in the order given to launch(); nullptr arrives as a NULL pointer
 //     n + 1    uint group_base: the group's number is get_group_id(0) + group_base
 // A group_base of 0xffffffff asks for nothing: every kernel begins by returning then (warm_up.hpp says what for).

@@ -142,9 +142,13 @@ bool SdpaLauncher::attend(const SlotAttend& args, SegmentKernel& slot_append) {
 
 void SdpaLauncher::attend(std::span<const SlotAttend> all, SegmentKernel& slot_append,
                           const std::function<void(const SlotAttend&)>& alone) {
+    if (!runtime_.capabilities().has_hosts_addresses) {
+        for (const SlotAttend& args : all) alone(args);
+        return;
+    }
     struct Group {
         SdpaKernel kernel;
-        std::vector<Together> together;
+        std::vector<FusedAttention> together;
     };
     std::vector<Group> groups;
     for (const SlotAttend& args : all) {
@@ -161,11 +165,12 @@ void SdpaLauncher::attend(std::span<const SlotAttend> all, SegmentKernel& slot_a
     }
     for (Group& group : groups) {
         if (group.together.size() == 1 || !can_launch_together(runtime_, group.kernel, group.together)) {
-            for (const Together& each : group.together) alone(*each.fused.args);
+            for (const FusedAttention& each : group.together) alone(*each.fused.args);
             continue;
         }
-        for (Together& each : group.together) each.fused = begin_fused(runtime_, slot_append, *each.fused.args);
-        launch_together(runtime_, programs_, group.kernel, group.together, options_);
+        launch_together(runtime_, programs_, group.kernel, group.together, options_, [&](FusedAttention& each) {
+            each.fused = begin_fused(runtime_, slot_append, *each.fused.args);
+        });
     }
 }
 

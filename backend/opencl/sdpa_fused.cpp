@@ -18,7 +18,7 @@ Bound bind_weights(Operation& operation, const SdpaKernel& kernel, const SdpaDiv
     const uint64_t floats = division.work_tiles * of_work_tile * (16 + kernel.rows * tile);
     const Bound bound = operation.bind(weights, Access::read_write);
     if (bound.memory == nullptr || bound.offset % 64 != 0 || static_cast<uint64_t>(weights.shape[3]) < floats)
-        throw Error(WINNOW_ERROR_INTERNAL, "a step's weights have " + std::to_string(weights.shape[3]) +
+        throw Error(WINNOW_ERROR_INTERNAL, "the weights of fused attention have " + std::to_string(weights.shape[3]) +
                                                " floats, expected " + std::to_string(floats) +
                                                " at a multiple of 64 bytes");
     return bound;

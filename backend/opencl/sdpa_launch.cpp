@@ -265,14 +265,14 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     return operation.complete(want_event);
 }
 
-bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const Together> all) {
+bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const FusedAttention> all) {
     if (!runtime.capabilities().has_hosts_addresses || !kernel.single_launch || kernel.variant->group_size != 1)
         return false;
     const auto has_address = [](const Tensor& tensor) {
         return tensor.buffer == nullptr || static_cast<const ClBuffer*>(tensor.buffer)->memory()->host() != nullptr;
     };
     uint64_t tiles = 0; // of a row block each
-    for (const Together& each : all) {
+    for (const FusedAttention& each : all) {
         const Sdpa& args = each.attention;
         tiles += static_cast<uint64_t>(args.kv_heads());
         std::vector<Tensor> tensors{args.q, args.out, args.mask, args.mask_slopes, args.alibi_slopes, args.head_sink};
@@ -282,19 +282,22 @@ bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::
     return tiles <= SDPA_MAX_TILES_SPLIT;
 }
 
-void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<const Together> all,
-                     const VariantOptions& options) {
+void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<FusedAttention> all,
+                     const VariantOptions& options, const std::function<void(FusedAttention&)>& begin) {
     std::vector<Prepared> prepared;
     uint64_t tiles = 0, floats = 0, groups = 0, work = 0, bytes = 0;
-    for (const Together& each : all) {
+    for (const FusedAttention& each : all) {
         Prepared& one = prepared.emplace_back(prepare(runtime, kernel, each.attention, options));
         one.params.first_counter = static_cast<uint32_t>(tiles);
         one.params.first_partial = floats;
         if (one.division.splits > 1) tiles += one.division.work_tiles;
         floats += one.partial_floats();
     }
-    Operation operation(runtime);
+    kernel.has_entries = true;
+    Kernel& program = *programs.find(runtime, kernel).attend;
     const Memory* scratch = tiles > 0 ? runtime.scratch(scratch_bytes(floats)) : nullptr;
+    for (FusedAttention& each : all) begin(each);
+    Operation operation(runtime);
 
     // kernels/sdpa_entries.h
     std::vector<std::byte> table;
@@ -309,6 +312,10 @@ void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel
         bind(operation, kernel, all[i].attention, all[i].fused, scratch, one);
         const std::array<uint32_t, 2> first_group{static_cast<uint32_t>(groups), 0};
         add(first_group.data(), sizeof first_group);
+        if (one.memory.size() != SDPA_ADDRESSES(kernel.segments))
+            throw Error(WINNOW_ERROR_INTERNAL, "an entry of a launch has " + std::to_string(one.memory.size()) +
+                                                   " addresses, expected " +
+                                                   std::to_string(SDPA_ADDRESSES(kernel.segments)));
         for (const Memory* memory : one.memory) {
             const void* address = memory != nullptr ? memory->host() : nullptr;
             add(&address, sizeof address);
@@ -318,10 +325,9 @@ void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel
         work += one.division.work;
         if (runtime.state().times.are_wanted()) bytes += bytes_of(all[i].attention);
     }
-    kernel.has_entries = true;
     Grid grid = grid_of(kernel, groups, work);
     grid.bytes = bytes;
-    operation.launch(*programs.find(runtime, kernel).attend, table.data(), table.size(), {}, grid);
+    operation.launch(program, table.data(), table.size(), {}, grid);
     operation.complete(false);
 }
 

@@ -1,6 +1,7 @@
 // From winnow::Sdpa to a launch, whichever kernel it is: the parameter struct, the memory and the launch.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -19,13 +20,14 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
                                    const VariantOptions& options, bool want_event, const SdpaFused& fused = {});
 
 // Fused attentions that are one launch, each cut into work-groups as alone.
-struct Together {
+struct FusedAttention {
     Sdpa attention;
     SdpaFused fused;
 };
 // Whether kernels may be told addresses of the host's memory, and all of theirs has one.
-bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const Together> all);
-void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<const Together> all,
-                     const VariantOptions& options);
+bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const FusedAttention> all);
+// begin: appends tokens that the launch cannot; it is called once there are a program and memory for the launch.
+void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<FusedAttention> all,
+                     const VariantOptions& options, const std::function<void(FusedAttention&)>& begin);
 
 } // namespace winnow::opencl

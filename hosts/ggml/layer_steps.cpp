@@ -203,8 +203,8 @@ void LayerSteps::attend_slice(const winnow_sdpa_desc& sdpa, const Slice& slice, 
         run_attention(step, entry);
 }
 
-// Whether one step can be for all slices: each is one, and nobody looks at single ones.
-bool LayerSteps::go_together(const std::vector<Slice>& slices) {
+// Whether one step can be for all slices: none has to be split, and neither a profile nor rows are recorded.
+bool LayerSteps::can_step_together(const std::vector<Slice>& slices) const {
     const bool has_rows = layers_[slices.front().layer].k.has_value();
     return slices.size() > 1 && !figures_.profile() && !figures_.records_rows() &&
            std::all_of(slices.begin(), slices.end(), [&](const Slice& each) {
@@ -213,15 +213,23 @@ bool LayerSteps::go_together(const std::vector<Slice>& slices) {
            });
 }
 
-void LayerSteps::attend_together(const winnow_sdpa_desc& sdpa, const std::vector<Slice>& slices) {
+void LayerSteps::attend_together(const winnow_sdpa_desc& sdpa, const std::vector<Slice>& slices,
+                                 const std::vector<std::optional<Rows>>& rows_of_slices) {
     const Slice& one = slices.front();
     const auto count = static_cast<int64_t>(slices.size());
     winnow_cache_step_desc step = step_of(one.layer, sdpa);
     step.q = sdpa.q;
     step.out = sdpa.out;
     Rows rows{};
-    if (layers_[one.layer].k) {
-        rows = rows_of(one.layer, 0, count * one.tokens);
+    if (rows_of_slices.front()) { // their rows follow each other
+        rows = *rows_of_slices.front();
+        std::vector<char>& cells = staging_.emplace_back();
+        for (const std::optional<Rows>& each : rows_of_slices) {
+            const auto bytes = std::as_bytes(ids_of(each->cells));
+            const char* first = reinterpret_cast<const char*>(bytes.data());
+            cells.insert(cells.end(), first, first + bytes.size());
+        }
+        rows.cells.data = cells.data();
         for (const auto& [tensor, axis] : {std::pair(&rows.k, 2), {&rows.v, 2}, {&rows.cells, 3}}) {
             tensor->shape[0] = count;
             tensor->shape[axis] = one.tokens;
@@ -239,13 +247,15 @@ void LayerSteps::attend_together(const winnow_sdpa_desc& sdpa, const std::vector
         entry.batch = each.index;
         entry.count = each.tokens;
         entry.attn_mask = &masks[static_cast<size_t>(each.index)];
-        const int64_t decoded = each.tokens - std::min(streams_.taken_at_once(each.stream), each.tokens);
-        if (step.k && decoded > 0) figures_.note_decoded(step.layer, decoded);
     }
     step.entries = entries.data();
     step.entry_count = entries.size();
     step.entry_stride = sizeof entries.front();
     cache_.expect(cache_.caches().step(cache_.get(), &step, nullptr));
+    for (const Slice& each : slices) {
+        const int64_t decoded = each.tokens - std::min(streams_.taken_at_once(each.stream), each.tokens);
+        if (step.k && decoded > 0) figures_.note_decoded(step.layer, decoded);
+    }
 }
 
 void LayerSteps::run_as_decoded(const winnow_cache_step_desc& step, const winnow_cache_entry& entry,
@@ -299,8 +309,8 @@ void LayerSteps::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters&
         all.push_back({layer, i, first + i, tokens});
         rows.push_back(prepare(node->src[3], all.back()));
     }
-    if (go_together(all))
-        attend_together(sdpa.desc(), all);
+    if (can_step_together(all))
+        attend_together(sdpa.desc(), all, rows);
     else
         for (size_t i = 0; i < all.size(); ++i) attend_slice(sdpa.desc(), all[i], rows[i]);
     counters.count_attention(node);

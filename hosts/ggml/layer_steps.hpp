@@ -57,8 +57,9 @@ private:
     void append_all(size_t layer, Counters& counters);
     std::optional<Rows> prepare(const ggml_tensor* mask, const Slice& slice);
     void attend_slice(const winnow_sdpa_desc& sdpa, const Slice& slice, const std::optional<Rows>& rows);
-    bool go_together(const std::vector<Slice>& slices);
-    void attend_together(const winnow_sdpa_desc& sdpa, const std::vector<Slice>& slices); // prepared
+    bool can_step_together(const std::vector<Slice>& slices) const;
+    void attend_together(const winnow_sdpa_desc& sdpa, const std::vector<Slice>& slices, // prepared
+                         const std::vector<std::optional<Rows>>& rows_of_slices);
     void take_mask(const ggml_tensor* mask, const Slice& slice, const Rows& rows, bool begins);
     // Runs a step, all at once or as tokens are decoded; what it reads has to stay.
     void run_as_decoded(const winnow_cache_step_desc& step, const winnow_cache_entry& entry, const Slice& slice);

@@ -10,15 +10,15 @@ class Decode : public LayerCall {
 public:
     Decode(CacheState& cache, const CacheStep& args);
 
-    // Of one query that picks no pages: its token finds room, and what is to be launched then, alone or together with
-    // that of other sequences. `end` comes after the launch.
+    // For one query that picks no pages, in the place of `run`: makes room for its token, and returns its attention,
+    // which is to be launched alone or together with those of other sequences. `end` is for after the launch.
     SlotAttend begin();
     void end(const SlotAttend& launched);
+    bool changes_before_file() const override;
 
 private:
     bool picks_pages() const override { return picks_; }
     void validate(const std::vector<Segment>& segments) const override { validate_chunks(segments, 1); }
-    bool changes_before_file() const override;
     void bring_tokens() override;
 
     const bool picks_;

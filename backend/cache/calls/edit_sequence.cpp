@@ -96,7 +96,8 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
     bytes += memory.bytes();
     for (const Growth& growth : growths) take_cold_scratch(cache, growth.packed.slots, bytes);
     cache.note_peak(bytes);
-    for (size_t i = 0; i < sequence.layers.size(); ++i) commit(cache, sequence.layers[i], std::move(growths[i]));
+    for (size_t i = 0; i < sequence.layers.size(); ++i) copy_rows(cache, sequence.layers[i], growths[i]);
+    for (size_t i = 0; i < sequence.layers.size(); ++i) adopt(cache, sequence.layers[i], std::move(growths[i]));
     keep(cache, std::move(memory));
     sequence.reserved = std::max(sequence.reserved, tokens);
 }

@@ -32,36 +32,31 @@ void LayerCall::check() const {
                std::to_string(args_.sequence));
     const int64_t columns = geometry_.has_cells() ? geometry_.request().cells : seen_ + appended_;
     if (args_.scores_out && args_.scores_out.shape[3] < columns)
-        refuse("scores_out of sequence " + std::to_string(args_.sequence) + " has " +
-               std::to_string(args_.scores_out.shape[3]) + " columns, expected at least " + std::to_string(columns));
+        refuse("scores_out has " + std::to_string(args_.scores_out.shape[3]) + " columns, expected at least " +
+               std::to_string(columns));
 }
 
-void LayerCall::prepare(int64_t scratch) {
+void LayerCall::prepare(int64_t scratch, uint64_t beside) {
     check();
     growth_ = grow(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
                    static_cast<bool>(args_.scores_out), scratch);
     validate(segments_after(geometry_, layer_, growth_, picks_pages()));
-    take_cold_scratch(cache_, std::max(growth_.packed.slots, layer_.packed.slots), growth_.bytes);
+    take_cold_scratch(cache_, std::max(growth_.packed.slots, layer_.packed.slots), beside + growth_.bytes);
     take_memory();
     take_cell_positions();
     layer_.index.make_room(cells_);
 }
 
-void LayerCall::commit() {
+void LayerCall::copy_rows() { cache::copy_rows(cache_, layer_, growth_); }
+
+void LayerCall::adopt() {
     if (growth_.is_new) layer_.is_signed = begins_signed() && geometry_.recall();
-    cache::commit(cache_, layer_, std::move(growth_));
+    cache::adopt(cache_, layer_, std::move(growth_));
 }
 
-void LayerCall::run(const std::function<void()>& others) {
-    const auto all = [&] {
-        bring_tokens();
-        layer_.cold.is_moved = false;
-        if (others) others();
-    };
-    if (others || changes_before_file())
-        keeping_pick_counts(cache_, layer_, [&] { keeping_layer(cache_, layer_, all); });
-    else
-        keeping_pick_counts(cache_, layer_, all);
+void LayerCall::run() {
+    bring_tokens();
+    layer_.cold.is_moved = false;
 }
 
 void LayerCall::validate_chunks(const std::vector<Segment>& segments, int64_t chunk) const {

@@ -3,7 +3,6 @@
 // (restored_tokens.cpp).
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,20 +31,22 @@ public:
     LayerCall& operator=(const LayerCall&) = delete;
     virtual ~LayerCall() = default;
 
-    // These three in this order. Checks the call and takes its memory; the layer does not change. scratch: slots for
-    // which scratch was taken before.
-    void prepare(int64_t scratch = 0);
-    void commit(); // the memory becomes the layer's
-    // The tokens come and attend, and then others() runs, where it is not empty: calls on other layers. Where the file
-    // of a cold tier fails one of them, the layer is as before all of this.
-    void run(const std::function<void()>& others = {});
+    // A call goes through these in this order. `prepare` checks it and takes its memory, and the layer does not change.
+    // scratch: slots for which scratch was taken before; beside: bytes that other calls of the step have taken.
+    void prepare(int64_t scratch = 0, uint64_t beside = 0);
+    void copy_rows(); // into the memory
+    void adopt();     // the memory becomes the layer's
+    void run();       // the tokens come and attend
 
     const Growth& grown() const { return growth_; } // what it takes
+    Layer& layer() { return layer_; }
+    // Whether something of the layer changes before the last read or write of a file that holds its cold tier.
+    virtual bool changes_before_file() const { return appended_ > 0; }
 
 protected:
     LayerCall(CacheState& cache, const CacheStep& args);
 
-    // What is a call's own, of `prepare` first. Attentions are going to be over these segments.
+    // What calls do differently; the first three within `prepare`. Attentions are going to be over these segments.
     virtual void validate(const std::vector<Segment>& segments) const = 0;
     virtual void take_memory() {}
     virtual bool picks_pages() const { return false; }
@@ -53,8 +54,6 @@ protected:
     virtual std::optional<int64_t> most_leaving() const;
     // Where the layer is new: no row of it is going to lack a signature.
     virtual bool begins_signed() const { return true; }
-    // Whether something of the layer changes before the last read or write of a file that holds its cold tier.
-    virtual bool changes_before_file() const { return appended_ > 0; }
     virtual void bring_tokens() = 0;
 
     // What queries attend to.

@@ -107,7 +107,8 @@ void restore_tokens(CacheState& cache, const CacheStep& args, const Resident& re
     RestoredTokens tokens(cache, args, resident); // launches read its memory
     finishing(cache.device, [&] {
         tokens.prepare();
-        tokens.commit();
+        tokens.copy_rows();
+        tokens.adopt();
         tokens.run();
         tokens.give_back();
     });

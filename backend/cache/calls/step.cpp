@@ -1,7 +1,11 @@
 // cache_step: a call for each sequence, and what they do together.
 #include <algorithm>
+#include <deque>
+#include <string>
 
 #include "cache/calls/decode.hpp"
+#include "cache/failures.hpp"
+#include "cache/recall/cold_rows.hpp"
 #include "cache/recall/recall.hpp"
 
 namespace winnow::cache {
@@ -24,20 +28,42 @@ std::unique_ptr<LayerCall> make_call(CacheState& cache, const CacheStep& args) {
     return make_prompt(cache, args);
 }
 
-// One within the other, so that each still knows how its layer was when a later one fails.
-void run_all(std::span<LayerCall* const> calls) {
-    if (calls.empty()) return;
-    if (calls.size() == 1) return calls.front()->run();
-    calls.front()->run([&] { run_all(calls.subspan(1)); });
+// What the layer of a call was before it.
+struct Backup {
+    PickCountsBackup counts;
+    std::optional<LayerBackup> layer;
+
+    Backup(CacheState& cache, LayerCall& call, bool has_layer) : counts(cache, call.layer()) {
+        if (has_layer) layer.emplace(cache, call.layer());
+    }
+    void restore() {
+        if (layer) layer->restore();
+        counts.restore();
+    }
+};
+
+// One call after the other. Where the file of a cold tier fails one of them, all layers are as before.
+void run_all(CacheState& cache, std::span<LayerCall* const> calls) {
+    std::deque<Backup> backups;
+    const auto restore = [&] {
+        for (auto backup = backups.rbegin(); backup != backups.rend(); ++backup) backup->restore();
+    };
+    undoing(restore, [&] {
+        for (LayerCall* call : calls) {
+            const bool is_last = call == calls.back();
+            if (cache.cold_file) backups.emplace_back(cache, *call, !is_last || call->changes_before_file());
+            call->run();
+        }
+    });
 }
 
-// How much of the scratch an attention's weights take; 0: it has none.
+// How much of the scratch an attention's weights take.
 int64_t weight_floats(const Geometry& geometry, const SlotAttend& fused) {
     int64_t slots = 0;
     for (const Segment& segment : fused.attention.segments)
         if (!segment.shares_slots)
             slots += (segment.slots() + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
-    return fused.weights ? fused_weight_floats(geometry.request().q_heads, geometry.shape().kv_heads, slots) : 0;
+    return fused_weight_floats(geometry.request().q_heads, geometry.shape().kv_heads, slots);
 }
 
 // In as few launches as the scratch has room for their weights.
@@ -45,9 +71,10 @@ void attend_together(CacheState& cache, std::span<SlotAttend> all) {
     for (size_t first = 0, end = 0; first < all.size(); first = end) {
         int64_t used = 0;
         for (; end < all.size(); ++end) {
-            const int64_t floats = weight_floats(*cache.geometry, all[end]);
             Tensor& weights = all[end].weights;
-            if (end > first && weights && used + floats > weights.shape[3]) break;
+            if (!weights) continue;
+            const int64_t floats = weight_floats(*cache.geometry, all[end]);
+            if (end > first && used + floats > weights.shape[3]) break;
             weights.offset = 4 * static_cast<uint64_t>(used);
             weights.shape[3] -= used;
             used += floats;
@@ -70,23 +97,28 @@ void run_step(CacheState& cache, std::span<const CacheStep> steps) {
     int64_t scratch = 0;
     uint64_t bytes = 0; // that all of them take
     for (const CacheStep& step : steps) {
-        calls.push_back(make_call(cache, step));
-        calls.back()->prepare(scratch);
+        try {
+            calls.push_back(make_call(cache, step));
+            calls.back()->prepare(scratch, bytes);
+        } catch (const Error& error) {
+            if (steps.size() == 1) throw;
+            throw Error(error.status(), "entries[" + std::to_string(&step - steps.data()) + "]: " + error.what());
+        }
         scratch = std::max(scratch, calls.back()->grown().scratch.slots);
         bytes += calls.back()->grown().bytes;
     }
-    cache.note_peak(bytes);
     std::vector<Decode*> together;
     std::vector<LayerCall*> others;
-    for (size_t i = 0; i < calls.size(); ++i) {
-        calls[i]->commit();
+    for (size_t i = 0; i < calls.size(); ++i)
         if (is_decode(*cache.geometry, steps[i]) && !cache.geometry->recall() && !steps[i].scores_out)
             together.push_back(static_cast<Decode*>(calls[i].get()));
         else
             others.push_back(calls[i].get());
-    }
+    cache.note_peak(bytes);
+    for (const auto& call : calls) call->copy_rows();
+    for (const auto& call : calls) call->adopt();
     decode_together(cache, together);
-    run_all(others);
+    run_all(cache, others);
     ++cache.steps;
 }
 

@@ -59,14 +59,18 @@ std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer
     return picks ? shape.picked_segments(geometry) : shape.segments(geometry);
 }
 
-void commit(CacheState& cache, Layer& layer, Growth growth) {
-    if (growth.is_empty()) return;
+void copy_rows(CacheState& cache, const Layer& layer, const Growth& growth) {
     const Geometry& geometry = *cache.geometry;
     for (const Part part : geometry.packed_parts()) {
         const Rows &from = layer.rows(part), &to = growth.rows(part);
         if (!to.k || from.slots == 0) continue;
         copy_slots(cache.device, geometry, layer.number, part, from, from.slots, to);
     }
+}
+
+void adopt(CacheState& cache, Layer& layer, Growth growth) {
+    if (growth.is_empty()) return;
+    const Geometry& geometry = *cache.geometry;
     cache.note_peak(growth.bytes);
     cache.layer_bytes -= layer.bytes();
     if (growth.is_new) {
@@ -80,6 +84,11 @@ void commit(CacheState& cache, Layer& layer, Growth growth) {
     if (auto region = growth.region.keep()) layer.cold.region = std::move(region);
     cache.layer_bytes += layer.bytes();
     if (growth.scratch.slots > 0) cache.scratch = std::move(growth.scratch);
+}
+
+void commit(CacheState& cache, Layer& layer, Growth growth) {
+    copy_rows(cache, layer, growth);
+    adopt(cache, layer, std::move(growth));
 }
 
 std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {

@@ -29,7 +29,11 @@ Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer
 Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch = 0);
 // Segments as they are going to be, for validation; picks: those of a query that picks pages.
 std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth, bool picks);
-void commit(CacheState& cache, Layer& layer, Growth growth);
+// The rows that a layer has come into the growth; then the growth becomes the layer's, which cannot fail. Where several
+// layers grow, all are copied before the first changes.
+void copy_rows(CacheState& cache, const Layer& layer, const Growth& growth);
+void adopt(CacheState& cache, Layer& layer, Growth growth);
+void commit(CacheState& cache, Layer& layer, Growth growth); // both
 
 // Compacts the packed segments and tells how many tokens a head has there at most. No slot is free-listed afterwards.
 int64_t compact(CacheState& cache, Layer& layer);

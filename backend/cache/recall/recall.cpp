@@ -243,4 +243,16 @@ void take_pick_counts(CacheState& cache, Layer& layer) {
     cache.picks += counts;
 }
 
+PickCountsBackup::PickCountsBackup(CacheState& cache, Layer& layer) : cache_(cache), layer_(layer) {
+    if (!layer.index_memory) return;
+    const StateLayout::Range& part = cache.geometry->recall().counts;
+    counts_.resize(part.size);
+    layer.index_memory->read(part.offset, counts_.data(), counts_.size());
+}
+
+void PickCountsBackup::restore() {
+    if (layer_.index_memory && !counts_.empty())
+        layer_.index_memory->write(cache_.geometry->recall().counts.offset, counts_.data(), counts_.size());
+}
+
 } // namespace winnow::cache

@@ -64,20 +64,16 @@ PickCounts pick_counts(const Geometry& geometry, const Sequence& sequence);
 // Those of a layer are the cache's from here on.
 void take_pick_counts(CacheState& cache, Layer& layer);
 
-// Runs what picks. Where the file fails it, or there is no memory for rows, what was picked until then does not count.
-template <class Action>
-void keeping_pick_counts(CacheState& cache, Layer& layer, Action&& action) {
-    if (!cache.cold_file || !layer.index_memory) {
-        action();
-        return;
-    }
-    const StateLayout::Range& part = cache.geometry->recall().counts;
-    std::vector<std::byte> counts(part.size);
-    layer.index_memory->read(part.offset, counts.data(), counts.size());
-    const auto restore = [&] { // of a layer that still has memory: one that was new is as new again
-        if (layer.index_memory) layer.index_memory->write(part.offset, counts.data(), counts.size());
-    };
-    undoing(restore, action);
-}
+// What a layer had picked before a call whose reads and writes of the file may fail.
+class PickCountsBackup {
+public:
+    PickCountsBackup(CacheState& cache, Layer& layer);
+    void restore(); // of a layer that still has memory: one that was new is as new again
+
+private:
+    CacheState& cache_;
+    Layer& layer_;
+    std::vector<std::byte> counts_;
+};
 
 } // namespace winnow::cache
