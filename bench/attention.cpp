@@ -99,8 +99,12 @@ FilledCache::FilledCache(Backend& backend, const std::string& config, const Atte
       out_(backend, WINNOW_TYPE_F32, sizes.q_heads() * sizes.head_size) {
     winnow_cache_desc desc = layer_of(sizes, config, sizes.kv_len);
     desc.layers = layers;
-    desc.codebooks = codebooks.data();
-    desc.codebooks_size = codebooks.size();
+    const winnow_resource resource = {sizeof resource, 0, "codebooks", codebooks.data(), codebooks.size()};
+    if (!codebooks.empty()) {
+        desc.resources = &resource;
+        desc.resource_count = 1;
+        desc.resource_stride = sizeof resource;
+    }
     cache_ = backend.make_cache(desc);
     for (int64_t begin = 0; begin < sizes.kv_len; begin += chunk) append(std::min(chunk, sizes.kv_len - begin));
 }

@@ -17,6 +17,16 @@ typedef struct winnow_cache winnow_cache;
 
 /* ---- The cache ---------------------------------------------------------------------------------------- */
 
+/* What a configuration may need of a model beside its shape, by name. docs/policies.md (Resources) lists the names and
+ * what their bytes are. */
+typedef struct winnow_resource {
+    uint32_t struct_size;
+    uint32_t reserved; /* 0 */
+    const char *name;
+    const void *data; /* of any alignment; not needed after the call */
+    uint64_t size;    /* bytes */
+} winnow_resource;
+
 /* A cache holds the keys and values of all layers for some sequences, packed, and stays inside a budget: for each layer
  * and each KV head by itself it evicts the tokens that the attention scores say are not needed. Tokens of a sequence
  * are counted from 0 in the order in which they are appended; that number is a token's position, whatever has been
@@ -38,25 +48,15 @@ typedef struct winnow_cache_desc {
      * shares are of and what bounds budgets: cells are used again, and tokens come and go in them without end. */
     int64_t context;
     int64_t max_sequences; /* 0: 1 */
-    /* For policies that divide the budget by a profile: 3 numbers a layer (entropy, concentration, variance), or NULL.
-     * Not needed after the call. */
-    const double *profile;
     /* The most cells of a host that names its own (cell mode): tokens are then told apart by cells, not by position,
      * and each attention brings a mask by cells. 0: no cells. */
     int64_t cells;
-    /* For policies that rank by predictions of networks: WINNOW_NETWORK_NUMBERS for each KV head of each layer, one
-     * after another, or NULL. Of each hidden unit 4 numbers, finite and at most 2^20 in size: what it takes of the
-     * logarithm of the importance, within 2^-24 to 2^24, and of that of the queries that saw the token, its bias, and
-     * what the prediction takes of it; it is 0 where it would be negative. Not needed after the call. */
-    const double *network;
-    uint64_t network_count; /* numbers in network */
-    /* For signatures of codes: the model's codebooks, a record for each layer as `winnow calibrate` writes them
-     * (docs/recall.md), or NULL; trained on contexts of at least `context` tokens. Not needed after the call. */
-    const void *codebooks;
-    uint64_t codebooks_size; /* bytes */
+    /* Those that the configuration wants (cache_describe lists them), and those that one of cache_set_config will want;
+     * NULL without any. */
+    const winnow_resource *resources;
+    uint64_t resource_count;
+    uint64_t resource_stride; /* bytes from one to the next: sizeof(winnow_resource) for an array */
 } winnow_cache_desc;
-
-#define WINNOW_NETWORK_NUMBERS 32 /* 8 hidden units */
 
 /* What a step has for one sequence: rows [first, first + count) of one batch entry of k, v, q, out and cells. No two
  * entries of a step have a row in common. */
@@ -214,15 +214,34 @@ typedef struct winnow_cache_tokens {
  * begins before the budget is full. */
 #define WINNOW_CACHE_EVICTS 0x1u           /* some layer may evict tokens */
 #define WINNOW_CACHE_KEEPS_IMPORTANCE 0x2u /* for importances in cache_tokens and cache_set_importance */
-#define WINNOW_CACHE_NEEDS_PROFILE 0x4u    /* the budget is divided by winnow_cache_desc.profile: create wants one */
-#define WINNOW_CACHE_NEEDS_NETWORK 0x8u    /* tokens are ranked by winnow_cache_desc.network: create wants one */
-#define WINNOW_CACHE_NEEDS_CODEBOOKS 0x10u /* pages are signed by winnow_cache_desc.codebooks: create wants them */
+
+/* A resource that a configuration wants. */
+typedef struct winnow_wanted_resource {
+    uint32_t struct_size;
+    uint32_t is_needed; /* 1: create refuses the configuration without it; else 0 */
+    char name[32];      /* as in winnow_resource, zero terminated */
+    /* The path that the configuration names for it, as the strings of winnow_cache_info; "" for none. The host reads
+     * the file: nothing here does. */
+    char *path;
+    uint64_t path_size;
+} winnow_wanted_resource;
+
+/* How many tokens of a KV head a segment has, and how it stores them. */
+typedef struct winnow_cache_segment {
+    uint32_t struct_size;
+    uint32_t reserved; /* 0 */
+    uint32_t k_type;   /* WINNOW_TYPE_* */
+    uint32_t v_type;
+    int64_t tokens;
+} winnow_cache_segment;
 
 /* What a configuration means for a cache of one shape: cache_describe fills it in.
  *
- * The three strings go to memory of the host's. Each pointer comes with its size in bytes, which is then what the
- * string needs, the zero included; where that is more than was given, or the pointer is NULL, no string is written.
- * Counts are tokens. */
+ * Strings go to memory of the host's. Each pointer comes with its size in bytes, which is then what the string needs,
+ * the zero included; where that is more than was given, or the pointer is NULL, no string is written. Arrays likewise:
+ * each has room for `capacity` structs, `stride` bytes from one to the next, whose struct_size the host has set; the
+ * first so many are written, and the count says how many there are. NULL has room for none. The other counts are
+ * tokens. */
 typedef struct winnow_cache_info {
     uint32_t struct_size;
     uint32_t properties; /* WINNOW_CACHE_* */
@@ -232,11 +251,16 @@ typedef struct winnow_cache_info {
      * formats of its first packed segment. */
     char *storage_config;
     uint64_t storage_config_size;
-    /* The path that the configuration names, of a profile, of networks or of codebooks; "" for none. The host reads it:
-     * nothing here does. */
-    char *profile_file;
-    uint64_t profile_file_size;
-    char policy[32]; /* its name, zero terminated */
+    winnow_wanted_resource *resources; /* their paths, too, are read (pointers and sizes) and filled in */
+    uint64_t resource_capacity;
+    uint64_t resource_stride;
+    uint64_t resource_count; /* written */
+    /* Of budget_tokens: the dense one (sinks and residual window), then the packed ones, down from the first. */
+    winnow_cache_segment *segments;
+    uint64_t segment_capacity;
+    uint64_t segment_stride;
+    uint64_t segment_count; /* written */
+    char policy[32];        /* its name, zero terminated */
     /* WINNOW_TYPE_* of the packed segment, of layers and heads without their own; sinks and the newest are dense */
     uint32_t k_type;
     uint32_t v_type;
@@ -244,11 +268,6 @@ typedef struct winnow_cache_info {
     int64_t residual;      /* newest tokens that are dense; 0: there is no residual window */
     int64_t cadence;       /* tokens from one eviction pass to the next */
     int64_t budget_tokens; /* what a KV head may hold, sinks and residual window included: of the layer with most */
-    /* How many of budget_tokens lie in the dense segment (sinks and residual window), and in each packed one, down from
-     * the first; 0: there is none. And their types. */
-    int64_t segment_tokens[4];
-    uint32_t segment_k_types[4]; /* WINNOW_TYPE_* */
-    uint32_t segment_v_types[4];
 } winnow_cache_info;
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
@@ -320,7 +339,7 @@ typedef struct winnow_cache_api {
                                  winnow_cache_tokens *look);
 
     /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
-     * have to stay, and networks and codebooks are those of cache_create. A smaller budget holds when the call returns.
+     * have to stay, and resources are those of cache_create. A smaller budget holds when the call returns.
      */
     int32_t(WINNOW_CALL *set_config)(winnow_cache *cache, const char *config);
     /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks
@@ -363,11 +382,9 @@ typedef struct winnow_cache_api {
     int32_t(WINNOW_CALL *import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
 
     /* What the configuration of this description means, without making anything: so a host need not know the language
-     * of configurations. It refuses what create refuses, with one exception: without a profile the layers of a policy
-     * that divides by one (WINNOW_CACHE_NEEDS_PROFILE) are described as if all were alike, and those of one that ranks
-     * by networks (WINNOW_CACHE_NEEDS_NETWORK) or sign pages by codebooks (WINNOW_CACHE_NEEDS_CODEBOOKS) need none, so
-     * that a host can ask for profile_file before it has read the file. info is read (its pointers and their sizes) and
-     * filled in. */
+     * of configurations. It refuses what create refuses, with one exception: resources may lack, so that a host can ask
+     * which are wanted before it has read a file; layers that want a profile are then described as if all were alike.
+     * info is read (its pointers with their sizes, capacities and strides) and filled in. */
     int32_t(WINNOW_CALL *describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info);
 
     /* Waits for enqueued work, then gives tokens of a KV head another importance, under any policy that keeps one;

@@ -57,6 +57,43 @@ void write_text(const std::string& text, char* target, uint64_t& size) {
     size = text.size() + 1;
 }
 
+// The elements of a host's array that are written where there are `count` of them.
+template <class T>
+HostArray<T> written_part(T* first, uint64_t capacity, uint64_t stride, size_t count, const char* name,
+                          const char* element) {
+    return {first, first != nullptr ? std::min<uint64_t>(capacity, count) : 0, stride, name, element};
+}
+
+// Checks both arrays before it writes to one.
+void write_arrays(const cache::Meaning& meaning, winnow_cache_info& info) {
+    info.resource_count = meaning.resources.size();
+    info.segment_count = meaning.segments.size();
+    const auto resources = written_part(info.resources, info.resource_capacity, info.resource_stride,
+                                        meaning.resources.size(), "resources", "resource");
+    const auto segments = written_part(info.segments, info.segment_capacity, info.segment_stride,
+                                       meaning.segments.size(), "segments", "segment");
+    for_each_element(resources, [](const winnow_wanted_resource& each) { read_struct(&each, "resource"); });
+    for_each_element(segments, [](const winnow_cache_segment&) {});
+    auto resource = meaning.resources.begin();
+    for_each_element(resources, [&](winnow_wanted_resource& each) {
+        winnow_wanted_resource wanted = read_struct(&each, "resource");
+        wanted.is_needed = 1;
+        std::snprintf(wanted.name, sizeof wanted.name, "%s", resource->name);
+        write_text(resource->path, wanted.path, wanted.path_size);
+        write_struct(&each, wanted, "resource");
+        ++resource;
+    });
+    auto segment = meaning.segments.begin();
+    for_each_element(segments, [&](winnow_cache_segment& each) {
+        winnow_cache_segment its{};
+        its.k_type = static_cast<uint32_t>(segment->k);
+        its.v_type = static_cast<uint32_t>(segment->v);
+        its.tokens = segment->tokens;
+        write_struct(&each, its, "segment");
+        ++segment;
+    });
+}
+
 // ---- The functions -------------------------------------------------------------------------------------------------
 
 int32_t WINNOW_CALL cache_create(winnow_context* context, const winnow_cache_desc* desc, winnow_cache** cache) {
@@ -101,27 +138,18 @@ int32_t WINNOW_CALL cache_describe(winnow_context* context, const winnow_cache_d
         winnow_cache_info value = read_struct(info, "info");
         cache::Meaning meaning;
         of_config([&] { meaning = cache::meaning_of(request); });
+        write_arrays(meaning, value);
         write_text(meaning.config, value.config, value.config_size);
         write_text(meaning.storage_config, value.storage_config, value.storage_config_size);
-        write_text(meaning.profile_file, value.profile_file, value.profile_file_size);
         std::snprintf(value.policy, sizeof value.policy, "%s", meaning.policy.c_str());
-        value.properties = (meaning.evicts ? WINNOW_CACHE_EVICTS : 0) |
-                           (meaning.keeps_importance ? WINNOW_CACHE_KEEPS_IMPORTANCE : 0) |
-                           (meaning.needs_profile ? WINNOW_CACHE_NEEDS_PROFILE : 0) |
-                           (meaning.needs_network ? WINNOW_CACHE_NEEDS_NETWORK : 0) |
-                           (meaning.needs_codebooks ? WINNOW_CACHE_NEEDS_CODEBOOKS : 0);
+        value.properties =
+            (meaning.evicts ? WINNOW_CACHE_EVICTS : 0) | (meaning.keeps_importance ? WINNOW_CACHE_KEEPS_IMPORTANCE : 0);
         value.k_type = static_cast<uint32_t>(meaning.k);
         value.v_type = static_cast<uint32_t>(meaning.v);
         value.sink = meaning.sink;
         value.residual = meaning.residual;
         value.cadence = meaning.cadence;
         value.budget_tokens = meaning.budget_tokens;
-        for (size_t i = 0; i < std::size(value.segment_tokens); ++i) {
-            const bool is_there = i < meaning.segments.size();
-            value.segment_tokens[i] = is_there ? meaning.segments[i].tokens : 0;
-            value.segment_k_types[i] = is_there ? static_cast<uint32_t>(meaning.segments[i].k) : 0;
-            value.segment_v_types[i] = is_there ? static_cast<uint32_t>(meaning.segments[i].v) : 0;
-        }
         write_struct(info, value, "info");
     };
     return on_question(context, [&] { named("cache_describe", describe); });

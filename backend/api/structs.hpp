@@ -8,6 +8,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include "device/device.hpp"
 
@@ -63,6 +64,39 @@ void write_struct(T* target, T value, const char* name) {
     value.struct_size = size;
     std::memcpy(target, &value, std::min<size_t>(size, sizeof(T)));
     if (size > sizeof(T)) std::memset(reinterpret_cast<unsigned char*>(target) + sizeof(T), 0, size - sizeof(T));
+}
+
+// An array of the host's structs, and what messages call it and one of its elements.
+template <class T>
+struct HostArray {
+    T* first;
+    uint64_t count, stride; // stride: bytes from one element to the next
+    std::string name, element;
+};
+
+// Lets `action` have each element, checked to lie within the stride. An error says which element it is about.
+template <class T, class Action>
+void for_each_element(const HostArray<T>& array, Action&& action) {
+    if (array.first == nullptr) {
+        if (array.count != 0) invalid(array.name + " is NULL, expected " + std::to_string(array.count) + " of them");
+        return;
+    }
+    if (array.stride < sizeof(uint32_t) || array.stride > max_struct_size || array.stride % 8 != 0)
+        invalid(array.element + "_stride is " + std::to_string(array.stride) + ", expected the bytes from one " +
+                array.element + " to the next, " + std::to_string(sizeof(T)) + " in an array of them");
+    using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+    for (uint64_t i = 0; i < array.count; ++i) {
+        T* const at = reinterpret_cast<T*>(reinterpret_cast<Byte*>(array.first) + i * array.stride);
+        try {
+            const uint32_t size = checked_struct_size(at, array.element.c_str());
+            if (size > array.stride && array.count > 1)
+                invalid("struct_size is " + std::to_string(size) + ", expected at most " + array.element + "_stride, " +
+                        std::to_string(array.stride));
+            action(*at);
+        } catch (const Error& error) {
+            throw Error(error.status(), array.name + "[" + std::to_string(i) + "]: " + error.what());
+        }
+    }
 }
 
 // Extension records of one type that a description may bring.

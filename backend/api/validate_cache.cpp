@@ -2,63 +2,22 @@
 // (whether they fit, whether so many can attend) is for the cache to refuse.
 #include "api/validate_cache.hpp"
 
-#include <cmath>
 #include <string_view>
 
 #include "api/shapes.hpp"
 #include "api/structs.hpp"
-#include "cache/plan/codebooks.hpp"
-#include "device/network.hpp"
 
 namespace winnow::api {
 namespace {
 
 constexpr int64_t most_axis = 1 << 16;   // layers, heads, sizes, sequences
 constexpr int64_t most_tokens = 1 << 30; // counts of tokens are below this
-constexpr uint64_t most_network_numbers = uint64_t{1} << 32;
 constexpr uint64_t most_state_bytes = uint64_t{1} << 62;
 constexpr std::string_view default_config = "winnow";
 
 // How many token ids a sequence has: positions of the context, or cells.
 int64_t most_token_ids(const cache::CacheRequest& request) {
     return request.cells != 0 ? request.cells : request.shape.context;
-}
-
-std::vector<cache::LayerProfile> to_profile(const double* numbers, int64_t layers) {
-    std::vector<cache::LayerProfile> profile;
-    if (numbers == nullptr) return profile;
-    for (int64_t at = 0; at < 3 * layers; ++at) {
-        if (std::isfinite(numbers[at])) continue;
-        invalid("profile[" + std::to_string(at) + "] is " + std::to_string(numbers[at]) + ", expected a finite number");
-    }
-    profile.reserve(static_cast<size_t>(layers));
-    for (const double* of = numbers; of != numbers + 3 * layers; of += 3) profile.push_back({of[0], of[1], of[2]});
-    return profile;
-}
-
-std::vector<float> to_network(const double* numbers, uint64_t count) {
-    std::vector<float> network;
-    if (count > most_network_numbers)
-        invalid("network_count is " + std::to_string(count) + ", expected at most " +
-                std::to_string(most_network_numbers));
-    if (numbers == nullptr && count > 0) invalid("network is NULL, expected " + std::to_string(count) + " numbers");
-    for (uint64_t at = 0; at < count; ++at) {
-        if (std::fabs(numbers[at]) <= largest_network_number) {
-            network.push_back(static_cast<float>(numbers[at]));
-            continue;
-        }
-        invalid("network[" + std::to_string(at) + "] is " + std::to_string(numbers[at]) +
-                ", expected a number of at most " + std::to_string(static_cast<int64_t>(largest_network_number)) +
-                " in size");
-    }
-    return network;
-}
-
-std::shared_ptr<std::vector<uint16_t>> to_codebooks(const void* bytes, uint64_t size, const cache::Shape& shape) {
-    if (bytes == nullptr && size > 0) invalid("codebooks is NULL, expected " + std::to_string(size) + " bytes");
-    if (bytes == nullptr) return nullptr;
-    return std::make_shared<std::vector<uint16_t>>(
-        cache::read_codebooks({static_cast<const std::byte*>(bytes), size}, shape));
 }
 
 // Each call has a callback of its own.
@@ -183,9 +142,7 @@ cache::CacheRequest to_cache_request(const winnow_cache_desc* desc) {
     request.q_heads = given.q_num_heads;
     request.max_sequences = given.max_sequences != 0 ? given.max_sequences : 1;
     request.cells = given.cells;
-    request.profile = to_profile(given.profile, given.layers);
-    request.network = to_network(given.network, given.network_count);
-    request.codebooks = to_codebooks(given.codebooks, given.codebooks_size, request.shape);
+    add_resources(request, given);
     return request;
 }
 

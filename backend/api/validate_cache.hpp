@@ -11,6 +11,8 @@
 namespace winnow::api {
 
 cache::CacheRequest to_cache_request(const winnow_cache_desc* desc);
+// Reads the resources of a description whose shape `request` has.
+void add_resources(cache::CacheRequest& request, const winnow_cache_desc& given);
 std::vector<cache::CacheStep> to_cache_steps(const winnow_cache& cache, const winnow_cache_step_desc* desc);
 // Rows that are read (output) or written (input), and rows that are appended.
 cache::CacheRows to_cache_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc, Access access);

@@ -215,27 +215,16 @@ std::vector<cache::CacheStep> to_cache_steps(const winnow_cache& cache, const wi
     if (given.entries == nullptr) return {to_only_step(cache, all, given)};
     expect_count("entry_count", static_cast<int64_t>(std::min<uint64_t>(given.entry_count, INT64_MAX)),
                  cache.request.max_sequences);
-    if (given.entry_stride < sizeof(uint32_t) || given.entry_stride > max_struct_size || given.entry_stride % 8 != 0)
-        invalid("entry_stride is " + std::to_string(given.entry_stride) +
-                ", expected the bytes from one entry to the next, as sizeof(winnow_cache_entry), " +
-                std::to_string(sizeof(winnow_cache_entry)));
+    const HostArray<const winnow_cache_entry> entries = {given.entries, given.entry_count, given.entry_stride,
+                                                         "entries", "entry"};
     std::vector<cache::CacheStep> steps;
     std::vector<Rows> rows;
-    for (uint64_t i = 0; i < given.entry_count; ++i) {
-        const auto* at = reinterpret_cast<const std::byte*>(given.entries) + i * given.entry_stride;
-        try {
-            const auto* entry = reinterpret_cast<const winnow_cache_entry*>(at);
-            if (checked_struct_size(entry, "entry") > given.entry_stride && given.entry_count > 1)
-                invalid("entry.struct_size is " + std::to_string(entry->struct_size) +
-                        ", expected at most entry_stride, " + std::to_string(given.entry_stride));
-            const winnow_cache_entry of = read_struct(entry, "entry");
-            check_reserved(of.reserved, "entry");
-            rows.push_back(rows_of(of, all.k ? all.k : all.q));
-            steps.push_back(to_step(cache, all, of, rows.back()));
-        } catch (const Error& error) {
-            throw Error(error.status(), "entries[" + std::to_string(i) + "]: " + error.what());
-        }
-    }
+    for_each_element(entries, [&](const winnow_cache_entry& entry) {
+        const winnow_cache_entry of = read_struct(&entry, "entry");
+        check_reserved(of.reserved, "entry");
+        rows.push_back(rows_of(of, all.k ? all.k : all.q));
+        steps.push_back(to_step(cache, all, of, rows.back()));
+    });
     expect_distinct(steps, rows);
     expect_entries_apart(all, steps);
     return steps;

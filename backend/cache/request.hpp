@@ -24,7 +24,7 @@ struct CacheRequest {
     std::vector<LayerProfile> profile;
     std::vector<float> network{};                       // of each layer and KV head, network_numbers; or empty
     std::shared_ptr<std::vector<uint16_t>> codebooks{}; // read_codebooks, or none; emptied once a cache has them
-    bool is_described = false; // nothing is made of it, so that networks and codebooks may lack
+    bool is_described = false;                          // nothing is made of it, so that resources may lack
 };
 
 // What winnow_cache_step_desc has for one sequence, checked: see there. Absent tensors have no type.
@@ -76,9 +76,13 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens);
 
 // winnow_cache_info without its memory.
 struct Meaning {
-    std::string policy, config, storage_config, profile_file;
-    bool evicts = false, keeps_importance = false, needs_profile = false, needs_network = false,
-         needs_codebooks = false;
+    std::string policy, config, storage_config;
+    bool evicts = false, keeps_importance = false;
+    struct Resource {
+        const char* name;
+        std::string path; // "": the configuration names none
+    };
+    std::vector<Resource> resources; // that create needs
     Type k = Type::f16, v = Type::f16;
     int64_t sink = 0, residual = 0, cadence = 0, budget_tokens = 0;
     struct Segment {
@@ -87,8 +91,8 @@ struct Meaning {
     };
     std::vector<Segment> segments; // the dense one first
 };
-// What the configuration of a request means; without a profile as if the attention of all layers were alike, and
-// whether or not there is a network.
+// What the configuration of a request means, with or without the resources that it needs; without a profile as if the
+// attention of all layers were alike.
 Meaning meaning_of(CacheRequest request);
 
 } // namespace winnow::cache

@@ -38,8 +38,8 @@ void CacheHandle::make(const std::vector<KvRule>& rules) {
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(std::string(shape_.name()) + ": " + error.what());
     }
-    const FileContents contents = read_file_of(meaning_, shape_.layer_names(), shape_.kv_heads());
-    contents.hand_to(desc);
+    const Resources resources(meaning_, shape_.layer_names(), shape_.kv_heads());
+    resources.hand_to(desc);
     expect(caches().create(context_.get(), &desc, &cache_));
     try {
         tell_pressure();

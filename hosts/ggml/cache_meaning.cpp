@@ -1,10 +1,12 @@
-// Asking for the sizes of the strings, and then for the strings.
+// Asking for sizes, and then for what has them.
 #include "cache_meaning.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <cstddef>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "codebook_file.hpp"
 #include "network_file.hpp"
@@ -40,6 +42,42 @@ Counts counts_named(const std::string& config) {
     return counts;
 }
 
+// An array for the backend to fill in.
+template <class T>
+std::vector<T> structs(uint64_t count) {
+    std::vector<T> all(count);
+    for (T& each : all) each.struct_size = sizeof each;
+    return all;
+}
+
+// How the file of a resource becomes its bytes.
+struct Reader {
+    const char* name;
+    std::vector<std::byte> (*read)(const std::string& path, const std::vector<std::string>& layers, int64_t kv_heads);
+};
+
+using Layers = std::vector<std::string>;
+
+std::vector<std::byte> bytes_of(const std::vector<double>& numbers) {
+    const auto bytes = std::as_bytes(std::span(numbers));
+    return {bytes.begin(), bytes.end()};
+}
+
+constexpr Reader readers[] = {
+    {"profile",
+     [](const std::string& path, const Layers& layers, int64_t) { return bytes_of(read_profile(path, layers)); }},
+    {"network", [](const std::string& path, const Layers& layers,
+                   int64_t kv_heads) { return bytes_of(read_network(path, layers, kv_heads)); }},
+    {"codebooks",
+     [](const std::string& path, const Layers& layers, int64_t) { return read_codebook_file(path, layers); }},
+};
+
+const Reader& reader_of(const std::string& name) {
+    for (const Reader& each : readers)
+        if (each.name == name) return each;
+    throw std::runtime_error("the configuration wants the resource \"" + name + "\", which this host cannot read");
+}
+
 } // namespace
 
 CacheMeaning meaning_of_any_shape(const char* config, const Ask& ask) {
@@ -71,41 +109,55 @@ CacheMeaning meaning_of(const winnow_api& api, const winnow_cache_api& caches, w
     const auto ask = [&] {
         if (caches.describe(context, &desc, &info) != WINNOW_OK) throw std::runtime_error(api.context_message(context));
     };
-    ask();
-    CacheMeaning meaning;
     const auto give_room = [](std::string& text, char*& target, uint64_t size) {
         text.resize(size);
         target = text.data();
     };
+    ask(); // for the counts of the arrays, then for the sizes of all strings, then for all
+    std::vector resources = structs<winnow_wanted_resource>(info.resource_count);
+    std::vector segments = structs<winnow_cache_segment>(info.segment_count);
+    info.resources = resources.data();
+    info.resource_capacity = resources.size();
+    info.resource_stride = sizeof resources.front();
+    info.segments = segments.data();
+    info.segment_capacity = segments.size();
+    info.segment_stride = sizeof segments.front();
+    ask();
+    CacheMeaning meaning;
     give_room(meaning.config, info.config, info.config_size);
     give_room(meaning.storage_config, info.storage_config, info.storage_config_size);
-    give_room(meaning.profile_file, info.profile_file, info.profile_file_size);
+    meaning.resources.resize(resources.size());
+    for (size_t i = 0; i < resources.size(); ++i)
+        give_room(meaning.resources[i].path, resources[i].path, resources[i].path_size);
     ask();
-    for (std::string* text : {&meaning.config, &meaning.storage_config, &meaning.profile_file})
-        text->pop_back(); // the zero at the end
+    for (std::string* text : {&meaning.config, &meaning.storage_config}) text->pop_back(); // the zero at the end
+    for (size_t i = 0; i < resources.size(); ++i) {
+        meaning.resources[i].name = resources[i].name;
+        meaning.resources[i].path.pop_back();
+    }
     meaning.policy = info.policy;
     meaning.sinks = info.sink;
     meaning.budget_tokens = info.budget_tokens;
-    for (size_t i = 0; i < std::size(info.segment_tokens) && info.segment_k_types[i] != 0; ++i)
-        meaning.segments.push_back({info.segment_tokens[i], info.segment_k_types[i], info.segment_v_types[i]});
-    meaning.needs_network = (info.properties & WINNOW_CACHE_NEEDS_NETWORK) != 0;
-    meaning.needs_codebooks = (info.properties & WINNOW_CACHE_NEEDS_CODEBOOKS) != 0;
+    for (const winnow_cache_segment& each : segments)
+        meaning.segments.push_back({each.tokens, each.k_type, each.v_type});
     meaning.evicts = (info.properties & WINNOW_CACHE_EVICTS) != 0;
     return meaning;
 }
 
-void FileContents::hand_to(winnow_cache_desc& desc) const {
-    desc.profile = profile.empty() ? nullptr : profile.data();
-    desc.network = network.empty() ? nullptr : network.data();
-    desc.network_count = network.size();
-    desc.codebooks = codebooks.empty() ? nullptr : codebooks.data();
-    desc.codebooks_size = codebooks.size();
+Resources::Resources(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads) {
+    for (const WantedResource& wanted : meaning.resources) {
+        const Reader& reader = reader_of(wanted.name);
+        std::vector<std::byte> contents = reader.read(wanted.path, layers, kv_heads);
+        if (contents.empty()) continue;
+        resources_.push_back({sizeof(winnow_resource), 0, reader.name, contents.data(), contents.size()});
+        contents_.push_back(std::move(contents));
+    }
 }
 
-FileContents read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads) {
-    if (meaning.needs_network) return {{}, read_network(meaning.profile_file, layers, kv_heads), {}};
-    if (meaning.needs_codebooks) return {{}, {}, read_codebook_file(meaning.profile_file, layers)};
-    return {read_profile(meaning.profile_file, layers), {}, {}};
+void Resources::hand_to(winnow_cache_desc& desc) const {
+    desc.resources = resources_.data();
+    desc.resource_count = resources_.size();
+    desc.resource_stride = sizeof(winnow_resource);
 }
 
 } // namespace winnow::ggml

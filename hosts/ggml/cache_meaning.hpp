@@ -17,28 +17,37 @@ struct SegmentTokens {
     uint32_t k_type = 0, v_type = 0;
 };
 
+// Constants of the model, and the file that has them; "" where the configuration names none.
+struct WantedResource {
+    std::string name, path;
+};
+
 struct CacheMeaning {
     std::string policy;                  // its name
     std::string config;                  // canonical
     std::string storage_config;          // rows are stored alike, and nothing is evicted
-    std::string profile_file;            // of a profile, networks or codebooks; "" where none is named
     int64_t sinks = 0;                   // first tokens of a sequence, which stay
     int64_t budget_tokens = 0;           // of a KV head, of the layer with most
     std::vector<SegmentTokens> segments; // of these, the dense one first
-    bool evicts = false;                 // some layer may evict tokens
-    bool needs_network = false;          // tokens are ranked by networks
-    bool needs_codebooks = false;        // pages are signed by codebooks
+    std::vector<WantedResource> resources;
+    bool evicts = false; // some layer may evict tokens
 };
 
-// What is in the file that a configuration names; nothing where it names none.
-struct FileContents {
-    std::vector<double> profile, network;
-    std::vector<std::byte> codebooks;
+// Reads the resources that a configuration wants from the files that it names; without layers the files are checked
+// alone. A profile without a file is left out. Throws std::runtime_error as read_profile, read_network and
+// read_codebook_file.
+class Resources {
+public:
+    Resources() = default;
+    Resources(Resources&&) = default;
+    Resources& operator=(Resources&&) = default;
+    Resources(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads);
     void hand_to(winnow_cache_desc& desc) const; // they have to stay while it is used
+
+private:
+    std::vector<std::vector<std::byte>> contents_;
+    std::vector<winnow_resource> resources_;
 };
-// Of these layers; without layers the file is checked alone. Throws std::runtime_error as read_profile, read_network
-// and read_codebook_file.
-FileContents read_file_of(const CacheMeaning& meaning, const std::vector<std::string>& layers, int64_t kv_heads);
 
 // What a string means before a model is known: of a cache of a shape that every policy and format takes, with a long
 // context or, since a budget in bytes may be too small for that, a short one, and with as many layers as it names.

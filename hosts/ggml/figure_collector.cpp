@@ -16,7 +16,7 @@ void FigureCollector::make(bool has_windows) {
     figures_.asked = cache_.asked();
     figures_.config = cache_.meaning().config;
     figures_.policy = cache_.meaning().policy;
-    figures_.profile_file = cache_.meaning().profile_file;
+    for (const WantedResource& each : cache_.meaning().resources) figures_.profile_file = each.path;
     figures_.device = cache_.context().info().name;
     figures_.has_windows = has_windows;
     figures_.layers = static_cast<int64_t>(shape.layers().size());

@@ -27,7 +27,7 @@ Settings& settings() {
 CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
     CacheMeaning meaning =
         meaning_of_any_shape(config.c_str(), [&](const winnow_cache_desc& desc) { return plugin.meaning_of(desc); });
-    read_file_of(meaning, {}, 0);
+    Resources(meaning, {}, 0);
     return meaning;
 }
 

@@ -11,15 +11,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "winnow_cache.h"
-
 namespace winnow::ggml {
 
 namespace {
 
 constexpr int64_t format = 1;
-constexpr size_t hidden = WINNOW_NETWORK_NUMBERS / 4;
-constexpr double most = 1 << 20; // of a number's size, as winnow_cache_desc has it
+constexpr size_t hidden = 8;
+constexpr double most = 1 << 20; // of a number's size, as the resource "network" has it
 
 struct Unit {
     double importance, age, out;

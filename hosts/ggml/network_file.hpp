@@ -7,9 +7,9 @@
 
 namespace winnow::ggml {
 
-// winnow_cache_desc.network of these layers. Without layers the file is checked alone. Throws std::runtime_error where
-// the path is empty, or the file cannot be read, is none of these, lacks one of the layers, or has another number of KV
-// heads.
+// The numbers of the resource "network" for these layers. Without layers the file is checked alone. Throws
+// std::runtime_error where the path is empty, or the file cannot be read, is none of these, lacks one of the layers, or
+// has another number of KV heads.
 std::vector<double> read_network(const std::string& path, const std::vector<std::string>& layers, int64_t kv_heads);
 
 } // namespace winnow::ggml

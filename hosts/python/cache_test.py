@@ -5,6 +5,7 @@
 
 import ctypes
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from winnowkv import cache as winnowkv_cache
 
 STRUCTS = {"winnow_host_info": winnowkv_cache.HostInfo, "winnow_device_info": winnowkv_cache.DeviceInfo,
            "winnow_context_desc": winnowkv_cache.ContextDesc, "winnow_tensor": winnowkv_cache.Tensor,
-           "winnow_cache_desc": winnowkv_cache.CacheDesc, "winnow_cache_entry": winnowkv_cache.CacheEntry,
+           "winnow_resource": winnowkv_cache.Resource, "winnow_cache_desc": winnowkv_cache.CacheDesc,
+           "winnow_cache_entry": winnowkv_cache.CacheEntry,
            "winnow_cache_step_desc": winnowkv_cache.CacheStepDesc,
            "winnow_cache_tokens": winnowkv_cache.CacheTokens,
            "winnow_cache_state_desc": winnowkv_cache.CacheStateDesc,
@@ -25,12 +27,12 @@ STRUCTS = {"winnow_host_info": winnowkv_cache.HostInfo, "winnow_device_info": wi
 
 def check_layout(text):
     """Every field is there, and lies where C has it."""
-    for name, struct in STRUCTS.items():
+    for name, its in STRUCTS.items():
         expected = dict(re.findall(rf"LAYOUT_AT\({name}, (\w+), (\d+)\)", text))
-        has = {field[0]: str(getattr(struct, field[0]).offset) for field in struct._fields_}
+        has = {field[0]: str(getattr(its, field[0]).offset) for field in its._fields_}
         assert has == expected, f"{name}: {sorted(set(has.items()) ^ set(expected.items()))}"
         size = re.search(rf"LAYOUT_SIZE\({name}, (\d+)\)", text)[1]
-        assert ctypes.sizeof(struct) == int(size), f"{name} has {ctypes.sizeof(struct)} bytes, expected {size}"
+        assert ctypes.sizeof(its) == int(size), f"{name} has {ctypes.sizeof(its)} bytes, expected {size}"
 
 
 def expect_error(words, call):
@@ -62,6 +64,10 @@ def check_cache(backend):
         with context.cache("window:budget=32", **shape) as cache:
             expect_error("no importance", lambda: cache.set_importance(0, 0, {0: 1.0}))
         expect_error("no policy", lambda: context.cache("nonsense", **shape))
+        divided = "adaptive_budget:budget=32,policy=window,residual=0"
+        with context.cache(divided, {"profile": struct.pack("<3d", 1, .5, 2)}, **shape):
+            pass
+        expect_error("size is 8", lambda: context.cache(divided, {"profile": bytes(8)}, **shape))
 
 
 def check_experts(backend):

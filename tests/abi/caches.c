@@ -18,6 +18,8 @@ typedef struct cache_work {
     int32_t token;
     winnow_tensor token_view;
     LONGER(winnow_cache_rows_desc) rows;
+    LONGER(winnow_resource) resource;
+    LONGER(winnow_wanted_resource) wanted;
     LONGER(winnow_cache_info) info;
     LONGER(winnow_cache_tokens) look;
     LONGER(winnow_cache_state_desc) state;
@@ -26,6 +28,7 @@ typedef struct cache_work {
 
 static const uint32_t canary = 0xdeadbeefu;
 static const float untouched = -77;
+static const double profile[3] = {1, 2, 3};
 
 static winnow_tensor row_of(float *data, int64_t heads) {
     winnow_tensor tensor;
@@ -82,6 +85,11 @@ static void prepare(cache_work *work) {
     work->rows.first.struct_size = sizeof work->rows.first;
     work->rows.first.k = &work->k_view;
     work->rows.first.v = &work->v_view;
+    work->resource.first.struct_size = sizeof work->resource.first;
+    work->resource.first.name = "profile";
+    work->resource.first.data = profile;
+    work->resource.first.size = sizeof profile;
+    work->wanted.first.struct_size = sizeof work->wanted.first;
     work->info.first.struct_size = sizeof work->info.first;
     work->look.first.struct_size = sizeof work->look.first;
     work->state.first.struct_size = sizeof work->state.first;
@@ -197,6 +205,34 @@ static int32_t call_tokens(const abi_backend *backend, void *data) {
     return work->look.first.count == 0 && work->look.first.struct_size == before.first.struct_size ? status : -1;
 }
 
+/* Of a configuration that wants a resource. */
+static int32_t call_wanted(const abi_backend *backend, void *data) {
+    cache_work *work = (cache_work *)data;
+    winnow_cache_desc desc = work->desc.first;
+    winnow_cache_info info;
+    int32_t status;
+    desc.config = "adaptive_budget:policy=window,budget=128,k=f16,v=f16";
+    memset(&info, 0, sizeof info);
+    info.struct_size = sizeof info;
+    info.resources = &work->wanted.first;
+    info.resource_capacity = 1;
+    info.resource_stride = 4096;
+    work->wanted.first.name[0] = 0;
+    status = backend->caches->describe(backend->context, &desc, &info);
+    return info.resource_count == (status == WINNOW_OK) && (work->wanted.first.name[0] != 0) == (status == WINNOW_OK)
+               ? status
+               : -1;
+}
+
+static int32_t fill_segment(const abi_backend *backend, void *target) {
+    cache_work work;
+    prepare(&work);
+    work.info.first.segments = (winnow_cache_segment *)target;
+    work.info.first.segment_capacity = 1;
+    work.info.first.segment_stride = 4096;
+    return backend->caches->describe(backend->context, &work.desc.first, &work.info.first);
+}
+
 static winnow_cache *cache_to_look_at;
 static int32_t fill_stats(const abi_backend *backend, void *target) {
     return backend->caches->stats(cache_to_look_at, -1, (winnow_cache_stats *)target);
@@ -266,6 +302,23 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     EXPECT_STATUS(call_save(backend, work), WINNOW_ERROR_UNSUPPORTED);
     work->desc.first.next = work->step.first.next = work->rows.first.next = work->state.first.next = NULL;
 
+    work->desc.first.resources = &work->resource.first;
+    work->desc.first.resource_count = 1;
+    work->desc.first.resource_stride = sizeof work->resource;
+    what.struct_size = &work->resource.first.struct_size;
+    what.ours = sizeof work->resource.first;
+    what.tail = work->resource.tail;
+    what.call = call_create;
+    abi_check_read(run, backend, &what);
+    work->desc.first.resources = NULL;
+    work->desc.first.resource_count = work->desc.first.resource_stride = 0;
+    what.struct_size = &work->wanted.first.struct_size;
+    what.ours = sizeof work->wanted.first;
+    what.tail = work->wanted.tail;
+    what.call = call_wanted;
+    abi_check_read(run, backend, &what);
+
+    abi_check_fill(run, backend, fill_segment, sizeof(winnow_cache_segment));
     abi_check_fill(run, backend, fill_estimate, of_stats);
     cache_to_look_at = work->cache;
     abi_check_fill(run, backend, fill_stats, of_stats);
@@ -356,7 +409,8 @@ static void check_described_text(abi_run *run, const abi_backend *backend, const
     info.config_size = sizeof text; /* NULL only asks, whatever size says */
     EXPECT_STATUS(backend->caches->describe(backend->context, &work->desc.first, &info), WINNOW_OK);
     EXPECT(info.config_size == sizeof "none" && info.storage_config_size == sizeof "none");
-    EXPECT(info.profile_file_size == 1 && info.config == NULL && info.storage_config == NULL);
+    EXPECT(info.resource_count == 0 && info.segment_count > 0);
+    EXPECT(info.config == NULL && info.storage_config == NULL && info.segments == NULL);
     EXPECT(strcmp(info.policy, "none") == 0 && info.properties == 0 && info.budget_tokens == 256);
     info.config = text;
     for (at = 0; at < sizeof "none" + 2; ++at) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache_bad_input.hpp"
+#include "cache_host.hpp"
 #include "cache_registration.hpp"
 #include "registered_cases.hpp"
 #include "saved_state.hpp"
@@ -99,8 +100,31 @@ struct BadDescription {
     std::function<void(winnow_cache_desc&)> damage;
 };
 
+constexpr double nans[3 * misused_layers] = {1, 2, std::numeric_limits<double>::quiet_NaN(), 4, 5, 6};
+
+struct Resource {
+    const char* name;
+    const void* data;
+    uint64_t size;
+};
+
+// Until the next description is given some.
+void give(winnow_cache_desc& desc, const std::vector<Resource>& resources) {
+    static std::vector<winnow_resource> all;
+    all.clear();
+    for (const auto& [name, data, size] : resources) all.push_back(resource_of(name, data, size));
+    give_resources(desc, all);
+}
+
+// Networks of misused_cache whose last number is this one.
+Resource networks_with(double number) {
+    static std::vector<double> numbers;
+    numbers.assign(static_cast<size_t>(misused_layers * misused_kv_heads * network_numbers), .5);
+    numbers.back() = number;
+    return {"network", numbers.data(), numbers.size() * sizeof numbers.front()};
+}
+
 const std::vector<BadDescription>& bad_descriptions() {
-    static const double profile[3 * misused_layers] = {1, 2, std::numeric_limits<double>::quiet_NaN(), 4, 5, 6};
     constexpr int64_t huge = std::numeric_limits<int64_t>::max();
     static const std::vector<BadDescription> all = {
         {"no_layers", "layers", [](winnow_cache_desc& d) { d.layers = 0; }},
@@ -116,37 +140,76 @@ const std::vector<BadDescription>& bad_descriptions() {
         {"sequences_below_0", "max_sequences", [](winnow_cache_desc& d) { d.max_sequences = -1; }},
         {"cells_below_0", "cells", [](winnow_cache_desc& d) { d.cells = -1; }},
         {"cells_without_end", "cells", [](winnow_cache_desc& d) { d.cells = huge; }},
-        {"profile_nan", "profile", [](winnow_cache_desc& d) { d.profile = profile; }},
-        {"network_nan", "network",
+        {"profile_nan", "profile",
          [](winnow_cache_desc& d) {
-             d.network = profile;
-             d.network_count = 3;
+             give(d, {{"profile", nans, sizeof nans}});
          }},
-        {"network_of_large_numbers", "network",
+        {"profile_of_a_layer", "size",
          [](winnow_cache_desc& d) {
-             static const double large = 1 << 21;
-             d.network = &large;
-             d.network_count = 1;
+             give(d, {{"profile", nans, 24}});
          }},
-        {"network_is_null", "network",
+        {"network_nan", "network", [](winnow_cache_desc& d) { give(d, {networks_with(nans[2])}); }},
+        {"network_of_large_numbers", "network", [](winnow_cache_desc& d) { give(d, {networks_with(1 << 21)}); }},
+        {"network_of_a_head", "size",
          [](winnow_cache_desc& d) {
-             d.network = nullptr;
-             d.network_count = WINNOW_NETWORK_NUMBERS;
+             give(d, {{"network", nans, 8}});
          }},
-        {"network_without_end", "network_count", [](winnow_cache_desc& d) { d.network_count = ~uint64_t{0}; }},
-        {"no_network", "network",
+        {"network_without_end", "size",
          [](winnow_cache_desc& d) {
-             d.config = "learned:budget=64";
-             d.network_count = 0;
+             give(d, {{"network", nans, ~uint64_t{0}}});
          }},
-        {"codebooks_are_null", "codebooks", [](winnow_cache_desc& d) { d.codebooks_size = 32; }},
+        {"no_network", "network", [](winnow_cache_desc& d) { d.config = "learned:budget=64"; }},
         {"no_codebooks", "codebooks",
          [](winnow_cache_desc& d) { d.config = "winnow:recall=host,signature=codes,residual=16"; }},
-        {"codebooks_of_nothing", "codebooks", [](winnow_cache_desc& d) { d.codebooks = profile; }},
+        {"codebooks_of_nothing", "codebooks",
+         [](winnow_cache_desc& d) {
+             give(d, {{"codebooks", nans, 0}});
+         }},
         {"codebooks_of_something_else", "codebooks",
          [](winnow_cache_desc& d) {
-             d.codebooks = profile;
-             d.codebooks_size = sizeof profile;
+             give(d, {{"codebooks", nans, sizeof nans}});
+         }},
+        {"resource_is_null", "data",
+         [](winnow_cache_desc& d) {
+             give(d, {{"codebooks", nullptr, 32}});
+         }},
+        {"resource_without_name", "name",
+         [](winnow_cache_desc& d) {
+             give(d, {{nullptr, nans, 8}});
+         }},
+        {"resource_of_another_name", "name",
+         [](winnow_cache_desc& d) {
+             give(d, {{"Profile", nans, sizeof nans}});
+         }},
+        {"resource_twice", "name",
+         [](winnow_cache_desc& d) {
+             static const double profile[3 * misused_layers] = {};
+             give(d, {{"profile", profile, sizeof profile}, {"profile", profile, sizeof profile}});
+         }},
+        {"resource_reserved", "reserved",
+         [](winnow_cache_desc& d) {
+             static const winnow_resource all = {sizeof all, 1, "profile", nans, sizeof nans};
+             d.resources = &all;
+             d.resource_count = 1;
+             d.resource_stride = sizeof all;
+         }},
+        {"resource_of_no_size", "struct_size",
+         [](winnow_cache_desc& d) {
+             static const winnow_resource all{};
+             d.resources = &all;
+             d.resource_count = 1;
+             d.resource_stride = sizeof all;
+         }},
+        {"resources_missing", "resources", [](winnow_cache_desc& d) { d.resource_count = 1; }},
+        {"resource_stride_0", "resource_stride",
+         [](winnow_cache_desc& d) {
+             give(d, {{"profile", nans, sizeof nans}});
+             d.resource_stride = 0;
+         }},
+        {"resource_longer_than_the_stride", "resource_stride",
+         [](winnow_cache_desc& d) {
+             give(d, {{"profile", nans, sizeof nans}, {"profile", nans, sizeof nans}});
+             d.resource_stride -= 8;
          }},
         {"no_profile", "profile", [](winnow_cache_desc& d) { d.config = "adaptive_budget:budget=64"; }},
         {"head_size_of_no_block", "head_size", [](winnow_cache_desc& d) { d.head_size = 24; }},

@@ -8,7 +8,7 @@
 
 namespace winnow::conformance {
 
-inline constexpr int64_t misused_layers = 2, misused_context = 96;
+inline constexpr int64_t misused_layers = 2, misused_kv_heads = 2, misused_context = 96;
 
 // The description of the caches that are misused: 4 query heads on 2 KV heads, 2 sequences; in cell mode with 48 cells.
 winnow_cache_desc misused_cache(bool by_cells);

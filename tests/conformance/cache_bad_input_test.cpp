@@ -18,7 +18,7 @@ namespace winnow::conformance {
 namespace {
 
 constexpr int64_t layers = misused_layers, context = misused_context;
-constexpr int64_t q_heads = 4, kv_heads = 2, head_size = 32, sequences = 2, cells = 48;
+constexpr int64_t q_heads = 4, kv_heads = misused_kv_heads, head_size = 32, sequences = 2, cells = 48;
 constexpr const char* counting_config = "h2o:budget=64,k=q8_0,v=q4_0,residual=16,grace=0";
 constexpr const char* cells_config = "window:budget=32,k=q8_0,v=q4_0,residual=16";
 constexpr float untouched = -77;

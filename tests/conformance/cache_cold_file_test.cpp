@@ -235,9 +235,9 @@ private:
 std::string refusal(const std::string& folder, int32_t expected) {
     const CacheSetup setup = in_folder(recall_setup(1, "1G"), folder);
     const std::string config = setup.config();
-    const winnow_cache_desc desc = desc_of(setup, config);
+    const SetupDesc desc(setup, config);
     winnow_cache* cache = nullptr;
-    EXPECT_EQ(subject().caches().create(subject().context(), &desc, &cache), expected) << folder;
+    EXPECT_EQ(subject().caches().create(subject().context(), desc.get(), &cache), expected) << folder;
     return subject().message();
 }
 

@@ -147,10 +147,10 @@ void run_cells_beyond_the_context() {
 }
 
 winnow_cache_stats estimate_of(const CacheSetup& setup, const std::string& config, int32_t status, std::string& text) {
-    const winnow_cache_desc desc = desc_of(setup, config);
+    const SetupDesc desc(setup, config);
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, 40, &stats), status) << subject().message();
+    EXPECT_EQ(subject().caches().estimate(subject().context(), desc.get(), 40, &stats), status) << subject().message();
     text = status == WINNOW_OK ? "" : subject().message();
     return stats;
 }

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
+#include "bad_input.hpp"
 #include "cache_cases.hpp"
 #include "cache_host.hpp"
 #include "cache_oracle.hpp"
@@ -16,12 +18,14 @@ namespace {
 
 struct Description {
     int32_t status = WINNOW_OK;
-    std::string message, config, storage_config, profile_file;
+    std::string message, config, storage_config;
+    std::vector<std::string> wanted; // resources, as name=path
+    std::vector<winnow_cache_segment> segments;
     winnow_cache_info info{};
     bool is(uint32_t property) const { return (info.properties & property) != 0; }
 };
 
-// The sizes are asked for first; then there is just as much room as was said.
+// Counts are asked for first, then the sizes of strings; then there is just as much room as was said.
 Description describe(const winnow_cache_desc& desc) {
     Description found;
     found.info.struct_size = sizeof found.info;
@@ -31,21 +35,42 @@ Description describe(const winnow_cache_desc& desc) {
     };
     ask();
     if (found.status != WINNOW_OK) return found;
+    std::vector<winnow_wanted_resource> resources(found.info.resource_count);
+    for (winnow_wanted_resource& each : resources) each.struct_size = sizeof each;
+    found.info.resources = resources.data();
+    found.info.resource_capacity = resources.size();
+    found.info.resource_stride = sizeof resources.front();
+    found.segments.resize(found.info.segment_count);
+    for (winnow_cache_segment& each : found.segments) each.struct_size = sizeof each;
+    found.info.segments = found.segments.data();
+    found.info.segment_capacity = found.segments.size();
+    found.info.segment_stride = sizeof found.segments.front();
+    ask();
     found.config.resize(found.info.config_size);
     found.storage_config.resize(found.info.storage_config_size);
-    found.profile_file.resize(found.info.profile_file_size);
+    std::vector<std::string> paths;
+    for (const winnow_wanted_resource& each : resources) paths.emplace_back(each.path_size, '#');
+    for (size_t at = 0; at < paths.size(); ++at) resources[at].path = paths[at].data();
     found.info.config = found.config.data();
     found.info.storage_config = found.storage_config.data();
-    found.info.profile_file = found.profile_file.data();
     ask();
-    for (std::string* text : {&found.config, &found.storage_config, &found.profile_file}) {
-        EXPECT_EQ(text->find('\0'), text->size() - 1) << "a size is not that of the string and its zero";
-        text->pop_back();
+    const auto drop_zero = [](std::string& text) {
+        EXPECT_EQ(text.find('\0'), text.size() - 1) << "a size is not that of the string and its zero";
+        text.pop_back();
+    };
+    drop_zero(found.config);
+    drop_zero(found.storage_config);
+    for (size_t at = 0; at < paths.size(); ++at) {
+        drop_zero(paths[at]);
+        EXPECT_EQ(resources[at].is_needed, 1u);
+        found.wanted.push_back(resources[at].name + ("=" + paths[at]));
     }
     return found;
 }
 
-Description describe(const CacheSetup& setup, const std::string& config) { return describe(desc_of(setup, config)); }
+Description describe(const CacheSetup& setup, const std::string& config) {
+    return describe(*SetupDesc(setup, config).get());
+}
 
 bool may_evict(const CacheSetup& setup) {
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
@@ -69,16 +94,23 @@ void expect_storage(const CacheSetup& setup, const Description& whole) {
 }
 
 // Where so many tokens of a head lie.
-void expect_segments(const CacheSetup& setup, const winnow_cache_info& info, int64_t tokens) {
+void expect_segments(const CacheSetup& setup, const std::vector<winnow_cache_segment>& segments, int64_t tokens) {
     std::vector<int64_t> want = setup.packed_slots_of(tokens);
     want.insert(want.begin(), setup.sink + setup.residual);
-    for (int64_t i = 0; i < 4; ++i) {
-        const bool is_there = i < static_cast<int64_t>(want.size());
+    ASSERT_EQ(segments.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
         SCOPED_TRACE("segment " + std::to_string(i));
-        EXPECT_EQ(info.segment_tokens[i], is_there ? want[static_cast<size_t>(i)] : 0);
-        EXPECT_EQ(info.segment_k_types[i], is_there ? setup.k_type_of(i) : 0);
-        EXPECT_EQ(info.segment_v_types[i], is_there ? setup.v_type_of(i) : 0);
+        EXPECT_EQ(segments[i].tokens, want[i]);
+        EXPECT_EQ(segments[i].k_type, setup.k_type_of(static_cast<int64_t>(i)));
+        EXPECT_EQ(segments[i].v_type, setup.v_type_of(static_cast<int64_t>(i)));
     }
+}
+
+std::vector<std::string> wanted_by(const CacheSetup& setup) {
+    if (setup.policy == Policy::adaptive_budget) return {"profile="};
+    if (setup.policy == Policy::learned) return {"network="};
+    if (setup.recall && setup.recall->has_codes) return {"codebooks="};
+    return {};
 }
 
 // The numbers of the oracle, and a canonical string that means the same.
@@ -96,13 +128,10 @@ void expect_described(const CacheSetup& setup) {
     const std::vector<int64_t> tokens = setup.layer_tokens();
     const int64_t most = *std::max_element(tokens.begin(), tokens.end());
     EXPECT_EQ(found.info.budget_tokens, most);
-    expect_segments(setup, found.info, most);
+    expect_segments(setup, found.segments, most);
     EXPECT_EQ(found.is(WINNOW_CACHE_EVICTS), may_evict(setup));
     EXPECT_EQ(found.is(WINNOW_CACHE_KEEPS_IMPORTANCE), setup.keeps_importance());
-    EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_PROFILE), setup.policy == Policy::adaptive_budget);
-    EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_NETWORK), setup.policy == Policy::learned);
-    EXPECT_EQ(found.is(WINNOW_CACHE_NEEDS_CODEBOOKS), setup.recall && setup.recall->has_codes);
-    EXPECT_EQ(found.profile_file, "");
+    EXPECT_EQ(found.wanted, wanted_by(setup));
     const Description again = describe(setup, found.config);
     ASSERT_EQ(again.status, WINNOW_OK) << again.message;
     EXPECT_EQ(again.config, found.config);
@@ -209,15 +238,13 @@ void run_profile() {
     const std::string named = "adaptive_budget:budget=128,policy=window,profile_file=/a path/of:no=one";
     const Description without = describe(setup, named);
     ASSERT_EQ(without.status, WINNOW_OK) << "no file and no profile is needed to describe it: " << without.message;
-    EXPECT_EQ(without.profile_file, "/a path/of:no=one");
+    EXPECT_EQ(without.wanted, std::vector<std::string>{"profile=/a path/of:no=one"});
     EXPECT_EQ(without.info.budget_tokens, 128) << "without a profile all layers are alike";
-    EXPECT_TRUE(without.is(WINNOW_CACHE_NEEDS_PROFILE));
-    winnow_cache_desc desc = desc_of(setup, named);
+    const SetupDesc missing(setup, named);
     winnow_cache* cache = nullptr;
-    EXPECT_EQ(subject().caches().create(subject().context(), &desc, &cache), WINNOW_ERROR_INVALID_ARGUMENT);
-    const double profile[] = {9, .1, 9, 1, .9, 1};
-    desc.profile = profile;
-    const Description with = describe(desc);
+    EXPECT_EQ(subject().caches().create(subject().context(), missing.get(), &cache), WINNOW_ERROR_INVALID_ARGUMENT);
+    setup.adaptive_budget.profile = {9, .1, 9, 1, .9, 1};
+    const Description with = describe(setup, named);
     ASSERT_EQ(with.status, WINNOW_OK) << with.message;
     // A layer has at least 4 sinks, 48 dense rows and the 16 tokens of a cadence; one wants all that is divided.
     EXPECT_EQ(with.info.budget_tokens, 68 + 2 * (128 - 68));
@@ -230,14 +257,14 @@ void run_refusals() {
          {"snapkv", "h2o:budget=64,colour=1", "window:budget=4", "winnow:k=q9_0",
           "none:", "winnow:residual=8,cadence=9", "window:center=on,residual=0,budget=100",
           "hierarchical:deep_from=1/4", "adaptive_budget:entropy=0,concentration=0,variance=0"}) {
-        const winnow_cache_desc desc = desc_of(setup, config);
+        const SetupDesc desc(setup, config);
         char text[64] = "untouched";
         winnow_cache_info info{};
         info.struct_size = sizeof info;
         info.config = text;
         info.config_size = sizeof text;
         info.sink = 77;
-        const int32_t status = subject().caches().describe(subject().context(), &desc, &info);
+        const int32_t status = subject().caches().describe(subject().context(), desc.get(), &info);
         const std::string described = subject().message();
         EXPECT_EQ(status, WINNOW_ERROR_INVALID_ARGUMENT) << config;
         EXPECT_STREQ(text, "untouched");
@@ -245,9 +272,118 @@ void run_refusals() {
         EXPECT_EQ(info.sink, 77);
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
-        EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, 0, &stats), status);
+        EXPECT_EQ(subject().caches().estimate(subject().context(), desc.get(), 0, &stats), status);
         const auto reason = [](const std::string& whole) { return whole.substr(whole.find(": ")); };
         EXPECT_EQ(reason(described), reason(subject().message()));
+    }
+}
+
+// An array of the host's whose structs are longer than ours, with room for `capacity` of them and canaries behind.
+template <class T>
+class Room {
+public:
+    explicit Room(uint64_t capacity) : capacity_(capacity), elements_(capacity + 1) {
+        for (Element& each : elements_) {
+            std::memset(&each, '#', sizeof each);
+            each.first.struct_size = sizeof each;
+            each.tail = 0;
+        }
+        elements_.back().first.struct_size = 0x23232323;
+    }
+    T* data() { return &elements_.front().first; }
+    T& operator[](uint64_t at) { return elements_[at].first; }
+    static uint64_t stride() { return sizeof(Element); }
+    bool is_written(uint64_t at) const {
+        Element untouched;
+        std::memset(&untouched, '#', sizeof untouched);
+        return std::memcmp(&elements_[at].first.struct_size + 1, &untouched.first.struct_size + 1,
+                           sizeof(T) - sizeof(uint32_t)) != 0;
+    }
+
+private:
+    struct Element {
+        T first;
+        uint64_t tail;
+    };
+    uint64_t capacity_;
+    std::vector<Element> elements_;
+};
+
+// Room for each number of elements: the first so many are written, and nothing else.
+void run_arrays() {
+    CacheSetup setup;
+    const std::string config = "learned:budget=128,network_file=/nowhere";
+    const SetupDesc desc(setup, config);
+    for (uint64_t capacity = 0; capacity < 4; ++capacity) {
+        SCOPED_TRACE(capacity);
+        Room<winnow_wanted_resource> resources(capacity);
+        Room<winnow_cache_segment> segments(capacity);
+        char path[16];
+        for (uint64_t at = 0; at < capacity; ++at) {
+            resources[at].path = path;
+            resources[at].path_size = sizeof path;
+        }
+        winnow_cache_info info{};
+        info.struct_size = sizeof info;
+        info.resources = resources.data();
+        info.segments = segments.data();
+        info.resource_capacity = info.segment_capacity = capacity;
+        info.resource_stride = resources.stride();
+        info.segment_stride = segments.stride();
+        ASSERT_EQ(subject().caches().describe(subject().context(), desc.get(), &info), WINNOW_OK)
+            << subject().message();
+        EXPECT_EQ(info.resource_count, 1u);
+        EXPECT_EQ(info.segment_count, 2u);
+        if (capacity > 0) {
+            EXPECT_STREQ(resources[0].name, "network");
+            EXPECT_STREQ(path, "/nowhere");
+            EXPECT_EQ(resources[0].path_size, sizeof "/nowhere");
+            EXPECT_EQ(resources[0].struct_size, resources.stride());
+            EXPECT_EQ(segments[0].reserved, 0u);
+        }
+        for (uint64_t at = 0; at <= capacity; ++at) {
+            EXPECT_EQ(segments.is_written(at), at < std::min<uint64_t>(capacity, 2)) << at;
+            EXPECT_EQ(resources[at].name[0], at < std::min<uint64_t>(capacity, 1) ? 'n' : '#') << at;
+        }
+    }
+}
+
+// Arrays that cannot be meant: refused, and nothing is written.
+void run_bad_arrays() {
+    CacheSetup setup;
+    const std::string config = "learned:budget=128";
+    const SetupDesc desc(setup, config);
+    winnow_wanted_resource resource{};
+    winnow_cache_segment segments[2] = {};
+    const struct {
+        const char* argument;
+        void (*damage)(winnow_cache_info& info);
+    } all[] = {
+        {"resource_stride", [](winnow_cache_info& info) { info.resource_stride = 0; }},
+        {"resource_stride", [](winnow_cache_info& info) { info.resource_stride += 4; }},
+        {"struct_size", [](winnow_cache_info& info) { info.resources->struct_size = 4; }},
+        {"segment_stride", [](winnow_cache_info& info) { info.segment_stride = 0; }},
+        {"segment_stride", [](winnow_cache_info& info) { info.segment_stride = 16; }},
+        {"struct_size", [](winnow_cache_info& info) { info.segments[1].struct_size = 0; }},
+    };
+    for (const auto& [argument, damage] : all) {
+        winnow_cache_info info{};
+        info.struct_size = sizeof info;
+        resource.struct_size = sizeof resource;
+        info.resources = &resource;
+        info.resource_capacity = 1;
+        info.resource_stride = sizeof resource;
+        for (winnow_cache_segment& each : segments) each.struct_size = sizeof each;
+        info.segments = segments;
+        info.segment_capacity = 2;
+        info.segment_stride = sizeof segments[0];
+        damage(info);
+        const winnow_cache_info before = info;
+        const int32_t status = subject().caches().describe(subject().context(), desc.get(), &info);
+        expect_refusal({argument, argument}, status, subject().message());
+        EXPECT_EQ(std::memcmp(&info, &before, sizeof info), 0);
+        EXPECT_EQ(resource.name[0], 0) << argument;
+        EXPECT_EQ(segments[0].k_type, 0u) << argument;
     }
 }
 
@@ -257,8 +393,9 @@ void register_cache_describe() {
     const struct {
         const char* name;
         void (*action)();
-    } tests[] = {{"policies", run_policies}, {"random", run_random},   {"defaults", run_defaults}, {"full", run_full},
-                 {"decay", run_decay},       {"profile", run_profile}, {"refusals", run_refusals}};
+    } tests[] = {{"policies", run_policies}, {"random", run_random}, {"defaults", run_defaults},
+                 {"full", run_full},         {"decay", run_decay},   {"profile", run_profile},
+                 {"refusals", run_refusals}, {"arrays", run_arrays}, {"bad_arrays", run_bad_arrays}};
     for (const auto& [name, action] : tests)
         register_cache_test("describe", name, __FILE__, __LINE__, [action = action] { action(); });
 }

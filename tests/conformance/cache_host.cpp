@@ -103,33 +103,42 @@ Step part_of(const CacheSetup& setup, const Step& whole, int64_t first, int64_t 
     return part;
 }
 
-winnow_cache_desc desc_of(const CacheSetup& setup, const std::string& config) {
-    winnow_cache_desc desc{};
-    desc.struct_size = sizeof desc;
-    desc.config = config.c_str();
-    desc.layers = setup.layers;
-    desc.q_num_heads = setup.q_heads();
-    desc.kv_num_heads = setup.kv_heads;
-    desc.head_size = setup.head_size;
-    desc.v_head_size = setup.v_head_size;
-    desc.context = setup.context;
-    desc.max_sequences = setup.sequences;
-    desc.profile = setup.adaptive_budget.profile.empty() ? nullptr : setup.adaptive_budget.profile.data();
-    desc.cells = setup.cells;
-    desc.network = networks_of(setup).data();
-    desc.network_count = networks_of(setup).size();
+winnow_resource resource_of(const char* name, const void* data, size_t size) {
+    return {sizeof(winnow_resource), 0, name, data, size};
+}
+
+void give_resources(winnow_cache_desc& desc, const std::vector<winnow_resource>& resources) {
+    desc.resources = resources.data();
+    desc.resource_count = resources.size();
+    desc.resource_stride = sizeof(winnow_resource);
+}
+
+SetupDesc::SetupDesc(const CacheSetup& setup, const std::string& config) {
+    desc_.struct_size = sizeof desc_;
+    desc_.config = config.c_str();
+    desc_.layers = setup.layers;
+    desc_.q_num_heads = setup.q_heads();
+    desc_.kv_num_heads = setup.kv_heads;
+    desc_.head_size = setup.head_size;
+    desc_.v_head_size = setup.v_head_size;
+    desc_.context = setup.context;
+    desc_.max_sequences = setup.sequences;
+    desc_.cells = setup.cells;
+    const std::vector<double>&profile = setup.adaptive_budget.profile, &networks = networks_of(setup);
+    if (!profile.empty())
+        resources_.push_back(resource_of("profile", profile.data(), profile.size() * sizeof profile.front()));
+    resources_.push_back(resource_of("network", networks.data(), networks.size() * sizeof networks.front()));
     if (setup.recall && setup.recall->has_codes) {
         const auto codebooks = setup.recall->codebooks ? setup.recall->codebooks : random_codebooks(setup);
-        desc.codebooks = codebooks->data();
-        desc.codebooks_size = codebooks->size();
+        resources_.push_back(resource_of("codebooks", codebooks->data(), codebooks->size()));
     }
-    return desc;
+    give_resources(desc_, resources_);
 }
 
 CacheHost::CacheHost(Session& session, const CacheSetup& setup) : session_(session), setup_(setup) {
     const std::string config = setup.config();
-    const winnow_cache_desc desc = desc_of(setup, config);
-    if (caches().create(session.context(), &desc, &cache_) != WINNOW_OK)
+    const SetupDesc desc(setup, config);
+    if (caches().create(session.context(), desc.get(), &cache_) != WINNOW_OK)
         throw std::runtime_error("cache_create with " + config + ": " + message());
 }
 

@@ -74,7 +74,21 @@ private:
     winnow_cache* cache_ = nullptr;
 };
 
-// The description of a setup. `config` and the setup's profile have to stay while it is used.
-winnow_cache_desc desc_of(const CacheSetup& setup, const std::string& config);
+winnow_resource resource_of(const char* name, const void* data, size_t size);
+// They have to stay while the description is used.
+void give_resources(winnow_cache_desc& desc, const std::vector<winnow_resource>& resources);
+
+// The description of a setup with its resources. `config` and the setup have to stay while it is used.
+class SetupDesc {
+public:
+    SetupDesc(const CacheSetup& setup, const std::string& config);
+    SetupDesc(const SetupDesc&) = delete;
+    SetupDesc& operator=(const SetupDesc&) = delete;
+    const winnow_cache_desc* get() const { return &desc_; }
+
+private:
+    winnow_cache_desc desc_{};
+    std::vector<winnow_resource> resources_;
+};
 
 } // namespace winnow::conformance

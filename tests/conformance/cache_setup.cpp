@@ -129,7 +129,7 @@ const std::vector<double>& networks_of(const CacheSetup& setup) {
     if (!numbers.empty()) return numbers;
     std::mt19937_64 engine(1);
     std::normal_distribution<double> weight;
-    for (int64_t unit = 0; unit < setup.layers * setup.kv_heads * WINNOW_NETWORK_NUMBERS / 4; ++unit)
+    for (int64_t unit = 0; unit < setup.layers * setup.kv_heads * network_numbers / 4; ++unit)
         for (const double size : {1, 1, 4, 1}) // importance, age, bias, out; a float holds them exactly
             numbers.push_back(static_cast<double>(static_cast<float>(size * weight(engine))));
     return numbers;
@@ -140,7 +140,7 @@ Prediction prediction_of(const double* network, double importance, int64_t queri
     const double by_importance = std::log(importance >= least ? std::min(importance, most) : least);
     const double by_age = std::log(static_cast<double>(std::max<int64_t>(queries_seen, 1)));
     Prediction prediction;
-    for (const double* unit = network; unit != network + WINNOW_NETWORK_NUMBERS; unit += 4) {
+    for (const double* unit = network; unit != network + network_numbers; unit += 4) {
         const double terms[] = {unit[0] * by_importance, unit[1] * by_age, unit[2]};
         const double hidden = terms[0] + terms[1] + terms[2];
         if (hidden > 0) prediction.value += unit[3] * hidden;
@@ -368,7 +368,7 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.decay = .99;
         r.ranking = Ranking::prediction;
         const std::vector<double>& all = networks_of(s);
-        const int64_t of_layer = s.kv_heads * WINNOW_NETWORK_NUMBERS;
+        const int64_t of_layer = s.kv_heads * network_numbers;
         r.network.assign(all.begin() + layer * of_layer, all.begin() + (layer + 1) * of_layer);
         r.grace = s.grace;
         r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);

@@ -197,6 +197,7 @@ Rules rules_of(const CacheSetup& setup, int64_t layer, double pressure);
 const char* policy_name(Policy policy);
 // Whether importances are the host's alone: attention adds nothing.
 bool is_told(Policy policy);
+inline constexpr int64_t network_numbers = 32; // of a KV head: 8 hidden units
 // The networks that every cache of so many layers and KV heads is made with; they stay.
 const std::vector<double>& networks_of(const CacheSetup& setup);
 // What the network of a KV head says of a token: the sum of its terms, and of their sizes.

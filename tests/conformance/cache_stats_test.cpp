@@ -20,10 +20,10 @@ void feed(CacheHost& cache, std::mt19937_64& engine, int64_t tokens, bool attend
 
 winnow_cache_stats estimate_of(const CacheSetup& setup, int64_t tokens) {
     const std::string config = setup.config();
-    const winnow_cache_desc desc = desc_of(setup, config);
+    const SetupDesc desc(setup, config);
     winnow_cache_stats stats{};
     stats.struct_size = sizeof stats;
-    EXPECT_EQ(subject().caches().estimate(subject().context(), &desc, tokens, &stats), WINNOW_OK)
+    EXPECT_EQ(subject().caches().estimate(subject().context(), desc.get(), tokens, &stats), WINNOW_OK)
         << subject().message();
     return stats;
 }
@@ -153,13 +153,13 @@ void run_shrink() {
 
 std::string canonical(const CacheSetup& setup) {
     const std::string config = setup.config();
-    const winnow_cache_desc desc = desc_of(setup, config);
+    const SetupDesc desc(setup, config);
     char text[1024] = "";
     winnow_cache_info info{};
     info.struct_size = sizeof info;
     info.config = text;
     info.config_size = sizeof text;
-    EXPECT_EQ(subject().caches().describe(subject().context(), &desc, &info), WINNOW_OK) << subject().message();
+    EXPECT_EQ(subject().caches().describe(subject().context(), desc.get(), &info), WINNOW_OK) << subject().message();
     EXPECT_LE(info.config_size, sizeof text);
     return text;
 }

@@ -32,7 +32,7 @@ Ranked rank(const Rules& r, const Candidate& c, const EvictionPass& pass, const 
     case Ranking::random: ranked.rank = static_cast<double>(drawn_rank(r.seed, pass.head, c.position)); break;
     case Ranking::importance: break;
     case Ranking::prediction: {
-        const Prediction prediction = prediction_of(&r.network[static_cast<size_t>(pass.head * WINNOW_NETWORK_NUMBERS)],
+        const Prediction prediction = prediction_of(&r.network[static_cast<size_t>(pass.head * network_numbers)],
                                                     c.importance, pass.seen - c.position);
         ranked.rank = prediction.value;
         ranked.slack = rounding * prediction.size;

@@ -122,8 +122,10 @@ CacheUnderTest::CacheUnderTest(winnow_context* context, const CacheSetup& setup)
     static std::map<std::array<int64_t, 3>, std::vector<uint8_t>> made;
     std::vector<uint8_t>& codebooks = made[{setup.layers, setup.kv_heads, setup.size}];
     if (codebooks.empty()) codebooks = made_codebooks(setup.layers, setup.kv_heads, setup.size);
-    desc.codebooks = codebooks.data();
-    desc.codebooks_size = codebooks.size();
+    const winnow_resource resource = {sizeof resource, 0, "codebooks", codebooks.data(), codebooks.size()};
+    desc.resources = &resource;
+    desc.resource_count = 1;
+    desc.resource_stride = sizeof resource;
     if (caches().create(context, &desc, &cache_) != WINNOW_OK)
         broken("a cache can be made of " + setup.config + ": " + message_of(context));
     last_ = portrait();

@@ -17,6 +17,7 @@ struct Request {
     winnow_cache_desc desc{};
     std::vector<double> profile;
     std::vector<uint8_t> codebooks;
+    std::vector<winnow_resource> resources;
     int64_t tokens = 0;
 };
 
@@ -41,6 +42,13 @@ void hostile_shape(Input& input, winnow_cache_desc& desc) {
     keep_small(desc.cells, 1 << 12, 1 << 30);
 }
 
+void add_resource(Request& request, const char* name, const void* data, size_t size) {
+    request.resources.push_back({sizeof(winnow_resource), 0, name, data, size});
+    request.desc.resources = request.resources.data();
+    request.desc.resource_count = request.resources.size();
+    request.desc.resource_stride = sizeof(winnow_resource);
+}
+
 // As a cache takes them, or damaged: cut short, or with another byte.
 void draw_codebooks(Input& input, Request& request, bool is_damaged) {
     winnow_cache_desc& desc = request.desc;
@@ -56,8 +64,7 @@ void draw_codebooks(Input& input, Request& request, bool is_damaged) {
             request.codebooks[static_cast<size_t>(at)] = input.byte();
     }
     request.codebooks.shrink_to_fit(); // no byte more
-    desc.codebooks = request.codebooks.data();
-    desc.codebooks_size = request.codebooks.size();
+    add_resource(request, "codebooks", request.codebooks.data(), request.codebooks.size());
 }
 
 Request draw(Input& input) {
@@ -73,7 +80,7 @@ Request draw(Input& input) {
         for (size_t at = 0; at < std::min<size_t>(request.profile.size(), 12); ++at) {
             request.profile[at] = (kind & 8) != 0 ? input.number<double>() : input.byte() / 16.0;
         }
-        desc.profile = request.profile.data();
+        add_resource(request, "profile", request.profile.data(), request.profile.size() * sizeof(double));
     }
     if ((kind & 32) != 0) draw_codebooks(input, request, (kind & 64) != 0);
     desc.max_sequences = input.within(0, 2);

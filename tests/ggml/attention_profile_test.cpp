@@ -202,7 +202,7 @@ void test_network_file(const std::string &path) {
                       layers = R"(], "layers": {"cache_k_l0": [[1,2,3,4,5,6,7,8],[8,7,6,5,4,3,2,1]]}})";
     write(begin + units + layers);
     const std::vector<double> numbers = read_network(path, {"cache_k_l0"}, 2);
-    expect(numbers.size() == 2 * WINNOW_NETWORK_NUMBERS, "not the numbers of two heads");
+    expect(numbers.size() == 2 * 32, "not the numbers of two heads");
     expect(std::vector(numbers.begin(), numbers.begin() + 8) == std::vector<double>({1, 2, 1, 3, 4, 5, 2, 6}),
            "the first units are not importance, age, bias, out");
     expect(std::vector(numbers.end() - 4, numbers.end()) == std::vector<double>({-1, .5, 1, 100}), "nor is the last");

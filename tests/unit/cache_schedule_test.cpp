@@ -9,6 +9,7 @@
 #include "cache/cache.hpp"
 #include "cache/plan/budget.hpp"
 #include "cache_fake_device.hpp"
+#include "device/network.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -229,7 +230,7 @@ TEST(cache_schedule, values_may_be_passed_over_in_every_step) {
 // The state that it needs is as large as that of a policy without networks and with a longer list of free slots.
 TEST(cache_schedule, networks_are_there_once_a_policy_has_them) {
     const Shape shape = {1, 2, 2, 2, 900};
-    std::vector<float> network(network_size(shape));
+    std::vector<float> network(2 * network_numbers);
     for (size_t i = 0; i < network.size(); ++i) network[i] = static_cast<float>(i) + 1;
     FakeDevice device;
     Cache cache(device, {"h2o:k=f32,v=f32,budget=300,residual=0,cadence=64", shape, 4, 1, 0, {}, network});

@@ -31,7 +31,7 @@ Backend::Backend(const std::string& name) : opened_(name) {
 void Backend::check(const std::string& kv) const {
     const auto ask = [&](const winnow_cache_desc& desc) { return ggml::meaning_of(api(), caches(), context(), desc); };
     try {
-        ggml::read_file_of(ggml::meaning_of_any_shape(kv.c_str(), ask), {}, 0);
+        ggml::Resources(ggml::meaning_of_any_shape(kv.c_str(), ask), {}, 0);
     } catch (const std::runtime_error& error) {
         throw std::runtime_error("configuration \"" + kv + "\": " + error.what());
     }
@@ -86,9 +86,9 @@ Cost Costs::at(const Configuration& config, int64_t context) const {
         };
         const ggml::CacheMeaning means = is_bounded ? ggml::meaning_of_any_shape(config.kv.c_str(), ask) : ask(its);
         if (is_bounded) its.config = means.storage_config.c_str();
-        ggml::FileContents contents;
-        if (!is_bounded) contents = ggml::read_file_of(means, layer_names(group), group.kv_heads);
-        contents.hand_to(its);
+        ggml::Resources resources;
+        if (!is_bounded) resources = ggml::Resources(means, layer_names(group), group.kv_heads);
+        resources.hand_to(its);
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;
         if (backend_.caches().estimate(backend_.context(), &its, its.cells, &stats) != WINNOW_OK)

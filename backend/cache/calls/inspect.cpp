@@ -284,24 +284,24 @@ Meaning meaning_of(CacheRequest request) {
     const Config config = parse(request.config);
     const bool needs_profile = make_policy(config)->divides_by_profile();
     if (needs_profile && request.profile.empty()) request.profile.resize(static_cast<size_t>(request.shape.layers));
-    const bool needs_network = config.policy().has_network;
     request.is_described = true;
     const Geometry geometry(request, config);
     Meaning meaning;
     meaning.policy = config.policy().name;
     meaning.config = to_string(config);
     meaning.storage_config = to_string(storage_of(config));
-    for (const char* const key : {"profile_file", "network_file", "codebook_file"})
-        if (config.has(key)) meaning.profile_file = config.word(key);
+    const auto want = [&](const char* name, const char* key) {
+        meaning.resources.push_back({name, config.has(key) ? config.word(key) : ""});
+    };
+    if (needs_profile) want("profile", "profile_file");
+    if (config.policy().has_network) want("network", "network_file");
+    if (config.signature_kind() == SignatureKind::codes) want("codebooks", "codebook_file");
     for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
         meaning.evicts |= geometry.may_evict(layer);
         meaning.budget_tokens =
             std::max(meaning.budget_tokens, geometry.plan().layer_tokens[static_cast<size_t>(layer)]);
     }
     meaning.keeps_importance = geometry.keeps_importance();
-    meaning.needs_profile = needs_profile;
-    meaning.needs_network = needs_network;
-    meaning.needs_codebooks = config.signature_kind() == SignatureKind::codes;
     meaning.k = geometry.k();
     meaning.v = geometry.v();
     meaning.sink = geometry.sink();

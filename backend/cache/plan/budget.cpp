@@ -311,8 +311,6 @@ uint64_t recall_budget(const Config& config, const Shape& shape) {
 
 Type dense_format(Type format) { return is_packed(format) ? Type::f16 : format; }
 
-size_t network_size(const Shape& shape) { return static_cast<size_t>(shape.layers * shape.kv_heads * network_numbers); }
-
 int64_t most_free_listed(const Config& config) { return config.cadence().value_or(usual_cadence); }
 
 void place_part(StateLayout::Range& part, uint64_t bytes, uint64_t& end) {

@@ -41,9 +41,6 @@ struct StateLayout {
 // Puts a part of so many bytes at `end`, and `end` behind it, at a multiple of 64 bytes.
 void place_part(StateLayout::Range& part, uint64_t bytes, uint64_t& end);
 
-// How many numbers the networks of all layers and KV heads have.
-size_t network_size(const Shape& shape);
-
 // The most slots that an eviction pass lists, without a residual window.
 int64_t most_free_listed(const Config& config);
 StateLayout state_layout(const Config& config, const Shape& shape, int64_t residual, bool importance);

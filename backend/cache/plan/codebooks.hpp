@@ -1,5 +1,5 @@
 // The codebooks of a model, by which recall makes signatures of codes: from the bytes that a host hands over
-// (winnow_cache_desc.codebooks), of which nothing is believed.
+// (the resource "codebooks"), of which nothing is believed.
 //
 // A record for each layer, one after another; all numbers are little-endian, and those of a record begin anywhere:
 //

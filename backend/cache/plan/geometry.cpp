@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "cache/layer/token_index.hpp"
-#include "device/network.hpp"
 #include "device/slots.hpp"
 
 namespace winnow::cache {
@@ -29,6 +28,10 @@ int64_t chunks_for(int64_t slots) {
     return taken;
 }
 
+[[noreturn]] void refuse_without_resource(const char* what, const char* resource) {
+    refuse(std::string(what) + " needs the resource " + resource + ", and winnow_cache_desc.resources has none");
+}
+
 } // namespace
 
 Geometry::Geometry(const CacheRequest& request, const Config& config)
@@ -38,10 +41,10 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     if ((config_.center() || config_.recalls()) && residual() == 0)
         refuse_without_residual(config_.recalls() ? ": recall packs whole pages from"
                                                   : ": center=on takes its means from");
-    if (config_.policy().has_network) check_network();
+    if (config_.policy().has_network && request_.network.empty() && !request_.is_described)
+        refuse_without_resource(config_.policy().name, "network");
     if (config_.signature_kind() == SignatureKind::codes && !request_.codebooks && !request_.is_described)
-        refuse(std::string(config_.policy().name) +
-               ": signature=codes needs the model's codebooks, and there are none (winnow_cache_desc.codebooks)");
+        refuse_without_resource("signature=codes", "codebooks");
     tiers_ += plan_.lower.size();
     set_formats();
     set_zeroing();
@@ -142,13 +145,6 @@ Zeroing Geometry::zeroing_of_packed(int64_t layer, int64_t head) const {
     if (!is_any(&RowFormats::k)) its.k = 0;
     if (!is_any(&RowFormats::v)) its.v = 0;
     return its;
-}
-
-void Geometry::check_network() const {
-    const size_t given = request_.network.size(), expected = network_size(shape());
-    if (given == expected || (given == 0 && request_.is_described)) return;
-    refuse(std::string(config_.policy().name) + ": the network has " + std::to_string(given) + " numbers, expected " +
-           std::to_string(expected) + ", " + std::to_string(network_numbers) + " for each layer and KV head");
 }
 
 std::span<const float> Geometry::network(int64_t layer) const {

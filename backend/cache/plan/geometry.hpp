@@ -135,7 +135,6 @@ private:
     uint64_t side_bytes(int64_t layer, Part part, Type RowFormats::*side, int64_t elements, int64_t slots) const;
     void set_formats();
     void set_zeroing();
-    void check_network() const;
 
     CacheRequest request_;
     Config config_;
