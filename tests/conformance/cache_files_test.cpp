@@ -317,11 +317,18 @@ void run_of_another_resource() {
     const CacheSetup setup{.policy = Policy::h2o};
     const std::string config = setup.config();
     const auto codebooks = random_codebooks(setup);
-    std::vector<double> profile(static_cast<size_t>(3 * setup.layers), .5);
-    winnow_cache_desc desc = desc_of(setup, config);
-    desc.profile = profile.data();
-    desc.codebooks = codebooks->data();
-    desc.codebooks_size = codebooks->size();
+    const std::vector<double> profile(static_cast<size_t>(3 * setup.layers), .5), &network = networks_of(setup);
+    const auto doubles = [](const char* name, const std::vector<double>& numbers) {
+        return resource_of(name, numbers.data(), numbers.size() * sizeof(double));
+    };
+    const SetupDesc made(setup, config);
+    const auto desc_with = [&](const std::vector<winnow_resource>& resources) {
+        winnow_cache_desc desc = *made.get();
+        give_resources(desc, resources);
+        return desc;
+    };
+    const std::vector<winnow_resource> all = {doubles("profile", profile), doubles("network", network),
+                                              resource_of("codebooks", codebooks->data(), codebooks->size())};
     Session& session = subject();
     const winnow_cache_api& caches = session.caches();
     const auto with_cache = [&](const winnow_cache_desc& of, auto call) {
@@ -330,32 +337,23 @@ void run_of_another_resource() {
         call(cache);
         ASSERT_EQ(caches.destroy(cache), WINNOW_OK) << session.message();
     };
-    ASSERT_NO_FATAL_FAILURE(with_cache(desc, [&](winnow_cache* cache) {
+    ASSERT_NO_FATAL_FAILURE(with_cache(desc_with(all), [&](winnow_cache* cache) {
         ASSERT_EQ(save_state(caches, cache, path), WINNOW_OK) << session.message();
         EXPECT_EQ(load_state(caches, cache, path), WINNOW_OK) << session.message();
     }));
-    const auto expect_refused = [&](const std::string& name, const winnow_cache_desc& other) {
-        with_cache(other, [&](winnow_cache* cache) {
+    const auto expect_refused = [&](const std::string& name, const std::vector<winnow_resource>& others) {
+        with_cache(desc_with(others), [&](winnow_cache* cache) {
             EXPECT_EQ(load_state(caches, cache, path), WINNOW_ERROR_INVALID_ARGUMENT) << name;
-            EXPECT_NE(session.message().find("winnow_cache_desc." + name), std::string::npos) << session.message();
+            EXPECT_NE(session.message().find("resource \"" + name + "\""), std::string::npos) << session.message();
         });
     };
-    winnow_cache_desc other = desc;
-    std::vector<double> numbers = profile;
-    numbers.back() = .25;
-    other.profile = numbers.data();
-    expect_refused("profile", other);
-    other.profile = nullptr;
-    expect_refused("profile", other);
-    other = desc;
-    std::vector<double> networks(desc.network, desc.network + desc.network_count);
-    networks.front() += 1;
-    other.network = networks.data();
-    expect_refused("network", other);
-    other = desc;
-    other.codebooks = nullptr;
-    other.codebooks_size = 0;
-    expect_refused("codebooks", other);
+    std::vector<double> other_profile = profile, other_network = network;
+    other_profile.back() = .25;
+    other_network.front() += 1;
+    expect_refused("profile", {doubles("profile", other_profile), all[1], all[2]});
+    expect_refused("profile", {all[1], all[2]});
+    expect_refused("network", {all[0], doubles("network", other_network), all[2]});
+    expect_refused("codebooks", {all[0], all[1]});
 }
 
 // save takes no link's place, whatever it points to; load reads what it points to.

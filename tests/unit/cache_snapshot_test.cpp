@@ -263,17 +263,17 @@ TEST_F(cache_snapshot, a_cache_with_other_resources_refuses_it) {
     CacheRequest changed = made;
     changed.profile[1].variance = 7;
     EXPECT_NE(refused(with_codebooks(changed, {7, 8}))
-                  .find("was saved by a cache with winnow_cache_desc.profile of hash " + hash_of(made.profile) +
+                  .find("was saved by a cache whose resource \"profile\" has the hash " + hash_of(made.profile) +
                         ", and that of this cache has " + hash_of(changed.profile) + ": create the cache with"),
               std::string::npos);
     changed = made;
     changed.network.clear();
     EXPECT_NE(
         refused(with_codebooks(changed, {7, 8}))
-            .find("winnow_cache_desc.network of hash " + hash_of(made.network) + ", and that of this cache has none"),
+            .find("resource \"network\" has the hash " + hash_of(made.network) + ", and that of this cache has none"),
         std::string::npos);
-    EXPECT_NE(refused(with_codebooks(made, {7, 9})).find("winnow_cache_desc.codebooks of hash"), std::string::npos);
-    EXPECT_NE(refused(made).find("winnow_cache_desc.codebooks of hash"), std::string::npos);
+    EXPECT_NE(refused(with_codebooks(made, {7, 9})).find("resource \"codebooks\" has the hash"), std::string::npos);
+    EXPECT_NE(refused(made).find("resource \"codebooks\" has the hash"), std::string::npos);
 }
 
 TEST_F(cache_snapshot, a_stream_is_the_file_without_one) {

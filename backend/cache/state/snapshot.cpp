@@ -48,7 +48,7 @@ std::string text_of(uint64_t hash) {
 
 void check_resource(const char* name, uint64_t saved, uint64_t ours, const CheckedReader& stream) {
     if (saved == ours) return;
-    stream.refuse_stream(std::string("was saved by a cache with winnow_cache_desc.") + name + " of hash " +
+    stream.refuse_stream(std::string("was saved by a cache whose resource \"") + name + "\" has the hash " +
                          text_of(saved) + ", and that of this cache has " + text_of(ours) +
                          ": create the cache with the one that was saved with, or read the prompt again");
 }
