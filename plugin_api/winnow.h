@@ -8,16 +8,17 @@
  * Conventions, true of every function unless it says otherwise:
  *   - It returns a status, WINNOW_OK (0) or one of WINNOW_ERROR_*. When it fails, no output was written and nothing has
  *     changed, but for WINNOW_ERROR_DEVICE: the driver failed in the middle, and what the call writes is undefined.
- *     In any case nothing of it runs any more: the memory that it was given may go.
- *   - Every struct begins with struct_size: set it to sizeof the struct as you compiled it. A size below the
- *     backend's that is no version's is refused. A zero in any other field means "absent" or "default".
+ *     After any failure nothing of the call runs any more, and the host may free the memory that it passed.
+ *   - Every struct begins with struct_size: set it to sizeof the struct as you compiled it. A backend takes the size
+ *     of any released version, and any larger one whose further bytes are zero. A zero in any other field means
+ *     "absent" or "default".
  *   - Distinct contexts may be used from different threads at once; one context, and all that was made from
  *     it, is the host's to serialise. Functions without a context may be called from any thread at any time.
  *   - A process may fork. Where the child cannot use what its parent used, every function that would need it returns
- *     WINNOW_ERROR_UNSUPPORTED there, and those that destroy return WINNOW_OK and release nothing. A child whose
- *     parent had made no context and asked for no devices makes its own.
+ *     WINNOW_ERROR_UNSUPPORTED there, and those that destroy return WINNOW_OK and release nothing. If the parent
+ *     had neither made a context nor asked for devices, the child can use everything.
  *   - A backend never prints, throws, aborts or exits. The text of a failure goes to the context's message; functions
- *     without a context write it to the caller's buffer, `message`, which may be NULL.
+ *     without a context write it to the caller's buffer, `message`, which may be NULL. Success leaves both alone.
  */
 #ifndef WINNOW_H
 #define WINNOW_H
@@ -52,7 +53,7 @@ extern "C" {
 #define WINNOW_ERROR_OUT_OF_MEMORY 6    /* host or device memory is exhausted; the call may be repeated */
 #define WINNOW_ERROR_DEVICE 7           /* the driver reported a failure; the message names its function and code */
 #define WINNOW_ERROR_INTERNAL 8         /* a defect of the backend */
-#define WINNOW_ERROR_IO 9               /* the system failed on a file: full disk, no permission, ... */
+#define WINNOW_ERROR_IO 9               /* the system failed on a file (full disk, ...), or a callback for bytes did */
 
 /* Vendors' backends number failures of their own from here on; this project never gives out such a status. */
 #define WINNOW_STATUS_VENDOR 0x40000000
@@ -240,8 +241,8 @@ typedef struct winnow_buffer_desc {
  * offset + a*stride[0] + b*stride[1] + c*stride[2] + d*stride[3]. Strides may be in any order (permuted views) and
  * 0 (broadcast views of inputs). stride[3] must be the element's size (rows are contiguous); in a packed format
  * there are no single elements, stride[3] must be 0, and the other strides are multiples of 2.
- * The memory is a buffer, or (buffer NULL) host memory at `data`; host memory has to stay until the operation
- * is complete, and is borrowed no longer. */
+ * The memory is a buffer, or (buffer NULL) host memory at `data`. Host memory, of inputs too, has to stay until the
+ * operation is complete: some devices use it in place. */
 typedef struct winnow_tensor {
     uint32_t struct_size;
     uint32_t type; /* WINNOW_TYPE_* */
@@ -271,10 +272,10 @@ typedef struct winnow_tensor {
  *                    or j > p + window_right (window_right != 0)
  *   out[b,h,i,:] = sum_j exp(s[j] - m) * v[b',g,j,:] / (sum_j exp(s[j] - m) + exp(head_sink[h] - m))
  *
- * A row in which every key is masked gives zeros (with a head sink too, NaN among them). NaN in q, k, v, mask or a head
- * sink comes out as NaN in the rows that see it; a key that a mask of -inf hides is not seen, whatever it holds, and
- * scores_out has -inf for it in WINNOW_SCORES_BIASED. b' = b / (batch of q / batch of k): the batch of q is a multiple
- * of k's and v's.
+ * A row in which every key is masked gives zeros, also with a head sink, and even if that is NaN. NaN in q, k, v, mask
+ * or a head sink comes out as NaN in the rows that see it; a key that a mask of -inf hides is not seen, whatever it
+ * holds, and scores_out has -inf for it in WINNOW_SCORES_BIASED. b' = b / (batch of q / batch of k): the batch of q is
+ * a multiple of k's and v's.
  */
 typedef struct winnow_sdpa_desc {
     uint32_t struct_size;
@@ -300,7 +301,8 @@ typedef struct winnow_sdpa_desc {
     float softcap;        /* 0: none */
     uint32_t scores_mode; /* WINNOW_SCORES_* */
     uint32_t is_causal;   /* 0 or 1; never inferred from shapes */
-    int64_t q_offset;     /* position of the first query token; may be negative; within 2^48 of 0 */
+    int64_t
+        q_offset; /* position of the first query token: kv_len - q_len in decoding; within 2^48 of 0, negative too */
     int64_t window_left;  /* number of keys visible up to and including position p; 0: no limit */
     int64_t window_right; /* number of keys visible after position p; 0: no limit (use is_causal for none) */
     /* Sparse V: a value whose probability in a row is below the threshold need not be read for that row; one at or
@@ -434,8 +436,8 @@ typedef struct winnow_api {
 
     /* Whether an operation (WINNOW_OPERATION_*) with this description, a pointer to the struct that the operation
      * takes, would be carried out: WINNOW_OK and, in answer, the name of the kernel variant that would run, zero
-     * terminated and cut to fit; or the status and the message that the operation would return. A refusal is not
-     * logged, and leaves answer alone. Nothing else changes. Tensors need neither buffer nor data here, and what a
+     * terminated and cut to fit. On refusal it returns the operation's status, the context's message is the reason,
+     * which is not logged, and answer stays as it is. Tensors need neither buffer nor data here, and what a
      * tensor without them would have to be is left out of the answer. Where a tensor has them, they are looked at as
      * the call does: whether it lies inside its buffer, is aligned, and overlaps another. So the answer for a
      * description with all its memory is the call's, but for what only a driver can tell (memory that is exhausted, a
@@ -446,11 +448,16 @@ typedef struct winnow_api {
     /* Operations. They are enqueued in order, on the context's queue: a later one sees what an earlier one wrote.
      * Results are there after finish, after event_wait, or after a blocking buffer_read. Host memory that the device
      * cannot reach is copied: inputs within the call, outputs with that wait, and until then the host leaves the
-     * outputs' rows alone, also those of which an operation writes a part. event may be NULL, and where it is not a
-     * call with such memory waits; otherwise *event is the caller's to destroy. The descriptions are not needed after
-     * the call. */
+     * outputs' rows alone, also those of which an operation writes a part. event may be NULL. If it is
+     * given, *event is the caller's to destroy, and a call with such memory waits until the operation is complete. The
+     * descriptions are not needed after the call. */
     int32_t(WINNOW_CALL *sdpa)(winnow_context *context, const winnow_sdpa_desc *desc, winnow_event **event);
     int32_t(WINNOW_CALL *kv_append)(winnow_context *context, const winnow_kv_append_desc *desc, winnow_event **event);
+    int32_t(WINNOW_CALL *kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc,
+                                        winnow_event **event);
+    int32_t(WINNOW_CALL *kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc,
+                                        winnow_event **event);
+    int32_t(WINNOW_CALL *hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, winnow_event **event);
 
     /* Synchronisation. flush hands what was enqueued to the device; finish waits until it is complete. event_wait
      * returns WINNOW_ERROR_DEVICE where the operation itself failed, now and at each later call. After any other
@@ -463,13 +470,6 @@ typedef struct winnow_api {
     /* Bytes of a row of `elements` elements in a type. message may be NULL. */
     int32_t(WINNOW_CALL *row_bytes)(uint32_t type, int64_t elements, uint64_t *bytes, char *message,
                                     size_t message_size);
-
-    /* As sdpa. */
-    int32_t(WINNOW_CALL *kv_requantize)(winnow_context *context, const winnow_kv_requantize_desc *desc,
-                                        winnow_event **event);
-    int32_t(WINNOW_CALL *kv_dequantize)(winnow_context *context, const winnow_kv_dequantize_desc *desc,
-                                        winnow_event **event);
-    int32_t(WINNOW_CALL *hadamard)(winnow_context *context, const winnow_hadamard_desc *desc, winnow_event **event);
 } winnow_api;
 
 /* ---- The entry point ---------------------------------------------------------------------------------- */

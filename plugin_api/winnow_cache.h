@@ -44,8 +44,8 @@ typedef struct winnow_cache_desc {
     int64_t kv_num_heads;
     int64_t head_size;
     int64_t v_head_size; /* 0: head_size */
-    /* Tokens: no sequence grows longer; shares in config are of it, and no budget is more. In cell mode it is only what
-     * shares are of and what bounds budgets: cells are used again, and tokens come and go in them without end. */
+    /* Tokens: no sequence grows longer. Shares in config are of it, and a larger budget is cut to it. In cell mode only
+     * these two hold: cells are used again, and tokens come and go in them without end. */
     int64_t context;
     int64_t max_sequences; /* 0: 1 */
     /* The most cells of a host that names its own (cell mode): tokens are then told apart by cells, not by position,
@@ -67,16 +67,16 @@ typedef struct winnow_cache_entry {
     int64_t batch;     /* which batch entry of the tensors */
     int64_t first;     /* its first row there; rows of attn_mask and scores_out count from 0 */
     int64_t count;     /* how many rows, 1 at least */
-    /* How many of the last rows' tokens may be taken back (drafts of speculative decoding): their queries leave nothing in
-     * the importance of others, so that truncate leaves no trace of them. */
+    /* How many of the last rows' tokens may be taken back (drafts of speculative decoding): their queries leave nothing
+     * in the importance of others, so that truncate leaves no trace of them. */
     int64_t draft_tokens;
-    /* Cell mode: as in winnow_sdpa_desc, [1, mh, mq, mk], mq = count or 1; its columns are cells. It may have any number
-     * of them and hides the cells that it has none for (a single one is for all). It alone says what a query sees. NULL
-     * without cells, and without q. */
+    /* Cell mode: as in winnow_sdpa_desc, [1, mh, mq, mk], mq = count or 1; its columns are cells. It may have any
+     * number of them and hides the cells that it has none for (a single one is for all). It alone says what a query
+     * sees. NULL without cells, and without q. */
     const winnow_tensor *attn_mask;
     /* [1, q_num_heads, count, columns] F32 or NULL: the logits after ALiBi and window (WINNOW_SCORES_BIASED) in the
-     * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: at least as many
-     * as the position that the next token has after the step, which truncate and shift move (or the cells). */
+     * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: next_position of
+     * cache_tokens after the step at least, or the cells. */
     const winnow_tensor *scores_out;
 } winnow_cache_entry;
 
@@ -85,39 +85,45 @@ typedef struct winnow_cache_entry {
  *
  * Only k and v: the tokens are appended. Only q and out: the last tokens that were appended attend, as many as q has.
  * All four: every token attends once it is appended, in chunks of at most 32, so that a long prompt never needs more
- * memory than the budget; a token of the prompt sees those before it that are not yet evicted.
- * A query token sees what is stored of its sequence's tokens up to itself; softcap, ALiBi, window, head sink and scale
- * as in winnow_sdpa_desc. When the call fails, all sequences are as they were before, but for WINNOW_ERROR_DEVICE: those
- * of the step may then be incomplete, and should be removed. A call waits for what was enqueued before where a layer has
- * less memory than it needs (cache_reserve takes it beforehand) and at the first token of a layer under recall or
- * `learned`. With recall a call with more than 8 tokens of a sequence waits, too, as does one whose cells lie in a
- * buffer, with recall=FOLDER every call does, and for reads of the file; where the disk is full, or a read or write
- * fails, it returns WINNOW_ERROR_IO: the sequences are as they were before, and out and scores_out may have been written
- * in part. */
+ * memory than the budget; a token of the prompt sees those before it that are not yet evicted. Eviction comes before
+ * the tokens of a chunk do: cache_tokens after a step tells what was stored when its last query attended.
+ * Attention is causal: a query token sees what is stored of its sequence's tokens up to itself. Softcap, ALiBi, window,
+ * head sink and scale are as in winnow_sdpa_desc.
+ *
+ * When the call fails, all sequences are as they were before, but for WINNOW_ERROR_DEVICE: those of the step may then
+ * be incomplete, and should be removed. A call waits for work that was enqueued before
+ *   - where a layer has less memory than it needs (cache_reserve takes it beforehand);
+ *   - at the first token of a layer under recall or `learned`;
+ *   - where cells lie in a buffer;
+ *   - with recall, where a sequence has more than 8 tokens;
+ *   - with recall=FOLDER always, and for reads of the file.
+ * Where the disk is full, or a read or write fails, it returns WINNOW_ERROR_IO: the sequences are as they were before,
+ * and out and scores_out may have been written in part. */
 typedef struct winnow_cache_step_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
     const winnow_extension *next;
     int64_t layer;
-    /* The first entry; NULL, with entry_count and entry_stride 0: all rows are sequence 0's, without a mask, and the
-     * tensors have one batch entry. */
+    /* The first entry. NULL, with entry_count and entry_stride 0: all rows are sequence 0's, without scores_out and
+     * drafts, and the tensors have one batch entry. Not in cell mode with q, which needs masks. */
     const winnow_cache_entry *entries;
-    uint64_t entry_count;              /* 1 to max_sequences */
-    uint64_t entry_stride;             /* bytes from one entry to the next: sizeof(winnow_cache_entry) for an array */
-    const winnow_tensor *k;            /* [batch, kv_num_heads, tokens, head_size] F32, F16 or BF16 */
-    const winnow_tensor *v;            /* [batch, kv_num_heads, tokens, v_head_size] F32, F16 or BF16 */
-    const winnow_tensor *q;            /* [batch, q_num_heads, tokens, head_size] F32, F16 or BF16 */
-    const winnow_tensor *out;          /* [batch, q_num_heads, tokens, v_head_size] F32, F16 or BF16; overlaps no input.
-                                        * Rows of no entry stay as they are */
-    const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32, or NULL, as in cell mode */
-    const winnow_tensor *head_sink;    /* [1, 1, 1, q_num_heads] F32, or NULL */
-    const winnow_tensor *mask_slopes;  /* [1, 1, 1, q_num_heads] F32: factor per head on additive masks, or NULL */
+    uint64_t entry_count;     /* 1 to max_sequences */
+    uint64_t entry_stride;    /* bytes from one entry to the next: sizeof(winnow_cache_entry) for an array */
+    const winnow_tensor *k;   /* [batch, kv_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *v;   /* [batch, kv_num_heads, tokens, v_head_size] F32, F16 or BF16 */
+    const winnow_tensor *q;   /* [batch, q_num_heads, tokens, head_size] F32, F16 or BF16 */
+    const winnow_tensor *out; /* [batch, q_num_heads, tokens, v_head_size] F32, F16 or BF16; overlaps no input.
+                               * Rows of no entry stay as they are */
+    /* Each [1, 1, 1, q_num_heads] F32 or NULL; NULL without q. */
+    const winnow_tensor *alibi_slopes; /* NULL in cell mode */
+    const winnow_tensor *head_sink;
+    const winnow_tensor *mask_slopes; /* factor per head on additive masks; NULL without cells */
     /* Cell mode: [batch, 1, 1, tokens] I32 or I64, the cell of each token that is appended, none twice in a sequence; a
      * token that had the cell before is gone. NULL without cells, and without k. */
     const winnow_tensor *cells;
     float scale;         /* multiplies q.k; 0 means 1/sqrt(head_size) */
     float softcap;       /* 0: none */
-    int64_t window_left; /* tokens visible up to and including the query's own; 0: no limit, as in cell mode */
+    int64_t window_left; /* tokens visible up to and including the query's own; 0: no limit. 0 in cell mode */
 } winnow_cache_step_desc;
 
 /* Keys and values of a layer by token: what cache_read and cache_export_rows give, cache_write takes, and
@@ -156,7 +162,7 @@ typedef struct winnow_cache_state_desc {
     winnow_write_callback write;
     winnow_read_callback read;
     void *user_data; /* for the callback */
-    uint64_t size;   /* with read: bytes of the stream, all of which are read; else 0 */
+    uint64_t size;   /* with read: how long the stream is, which the host keeps; a load that succeeds reads all of it */
 } winnow_cache_state_desc;
 
 /* What a cache holds. Bytes count the memory in use, whole chunks of it. */
@@ -170,13 +176,13 @@ typedef struct winnow_cache_stats {
     uint64_t dense_v_bytes; /* values of sinks and residual window */
     uint64_t slot_map_bytes;
     uint64_t importance_bytes;
-    uint64_t state_bytes;     /* means, sums and counts of the heads */
-    uint64_t scratch_bytes;   /* what the steps of all layers share, as scores of a chunk; not in bytes */
-    uint64_t peak_bytes;      /* the most that bytes and scratch_bytes were together since create or reset */
-    uint64_t original_bytes;  /* the same tokens, all that were appended and not removed, in F16 */
-    uint64_t budget_bytes;    /* what bytes may become for each sequence; more where tokens of a whole context were
-                               * shifted down to the positions of removed ones, unless the budget is in bytes */
-    uint64_t tokens;          /* of the longest layer, all sequences together */
+    uint64_t state_bytes;    /* means, sums and counts of the heads */
+    uint64_t scratch_bytes;  /* what the steps of all layers share, as scores of a chunk; not in bytes */
+    uint64_t peak_bytes;     /* the most that bytes and scratch_bytes were together since create or reset */
+    uint64_t original_bytes; /* the same tokens, all that were appended and not removed, in F16 */
+    uint64_t budget_bytes;   /* what bytes may become for each sequence; more where tokens of a whole context were
+                              * shifted down to the positions of removed ones, unless the budget is in bytes */
+    uint64_t tokens; /* appended and not removed, evicted ones too: of the longest layer, summed over sequences */
     uint64_t resident_slots;  /* over layers and KV heads */
     uint64_t evictions;       /* tokens evicted by eviction passes, over layers and KV heads */
     uint64_t shortfall;       /* tokens that should have been evicted, and were protected */
@@ -196,8 +202,8 @@ typedef struct winnow_cache_stats {
 } winnow_cache_stats;
 
 /* What `tokens` tells of the tokens that a KV head still holds, in ascending order of position (or cell). Each array
- * may be NULL, and else has room for `capacity` entries: the first so many are written, entry for entry of the same
- * tokens. */
+ * may be NULL, and else has room for `capacity` entries. min(capacity, count) of them are written; entry i of each
+ * array is of the same token. */
 typedef struct winnow_cache_tokens {
     uint32_t struct_size;
     uint32_t reserved; /* 0 */
@@ -237,15 +243,15 @@ typedef struct winnow_cache_segment {
 
 /* What a configuration means for a cache of one shape: cache_describe fills it in.
  *
- * Strings go to memory of the host's. Each pointer comes with its size in bytes, which is then what the string needs,
- * the zero included; where that is more than was given, or the pointer is NULL, no string is written. Arrays likewise:
- * each has room for `capacity` structs, `stride` bytes from one to the next, whose struct_size the host has set; the
- * first so many are written, and the count says how many there are. NULL has room for none. The other counts are
- * tokens. */
+ * Strings go to memory of the host's. Each pointer comes with a size in bytes: the host gives how much room there is,
+ * and gets how much the string needs, the zero included. Where the room is too small, or the pointer NULL, no string is
+ * written, and the call succeeds. Arrays likewise: each has room for `capacity` structs, `stride` bytes from one to the
+ * next, whose struct_size the host has set. min(capacity, count) of them are written. NULL has room for none. The other
+ * counts are tokens. */
 typedef struct winnow_cache_info {
     uint32_t struct_size;
     uint32_t properties; /* WINNOW_CACHE_* */
-    char *config;        /* the canonical string: one for all spellings of a meaning */
+    char *config; /* the canonical string. A default that is written out, and a share as tokens, stay what they are */
     uint64_t config_size;
     /* Canonical: the same formats, centring and sinks under "none", which evicts nothing; of a policy by age the
      * formats of its first packed segment. */
@@ -292,6 +298,12 @@ typedef struct winnow_cache_api {
     int32_t(WINNOW_CALL *estimate)(winnow_context *context, const winnow_cache_desc *desc, int64_t tokens,
                                    winnow_cache_stats *stats);
 
+    /* What the configuration of this description means, without making anything: so a host need not know the language
+     * of configurations. It refuses what create refuses, with one exception: resources may lack, so that a host can ask
+     * which are wanted before it has read a file; layers that want a profile are then described as if all were alike.
+     * info is read (its pointers with their sizes, capacities and strides) and filled in. */
+    int32_t(WINNOW_CALL *describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info);
+
     /* Appends, attends or both, for one sequence or several; enqueued as sdpa is. event may be NULL. */
     int32_t(WINNOW_CALL *step)(winnow_cache *cache, const winnow_cache_step_desc *desc, winnow_event **event);
 
@@ -299,11 +311,13 @@ typedef struct winnow_cache_api {
      * recall=FOLDER but for what a step reads from the file. */
     int32_t(WINNOW_CALL *reserve)(winnow_cache *cache, int64_t sequence, int64_t tokens);
     /* Takes back all tokens of a sequence from position `length` on, in every layer; the next token of a layer that was
-     * longer has position `length`, also where none is left before it. What was evicted stays so. */
+     * longer has position `length`, also where none is left before it. A layer that is no longer stays as it is. What
+     * was evicted stays so, and anchors and reservation remain. */
     int32_t(WINNOW_CALL *truncate)(winnow_cache *cache, int64_t sequence, int64_t length);
     /* Forgets the tokens with positions in [begin, end), every one from begin on where end is -1; the others keep
      * their positions. Where that leaves no token in any layer, the sequence is as new, and its memory is given back.
-     * Tokens that were evicted count for that, until they are removed. In cell mode: cells. */
+     * For that a token that was evicted counts as one that is there. So remove(sequence, 0, -1) ends a sequence: it
+     * begins at position 0 again, without anchors and reservation. In cell mode: cells. */
     int32_t(WINNOW_CALL *remove)(winnow_cache *cache, int64_t sequence, int64_t begin, int64_t end);
     /* Makes `to` a copy of `from`; what `to` held is gone. */
     int32_t(WINNOW_CALL *copy)(winnow_cache *cache, int64_t from, int64_t to);
@@ -315,16 +329,16 @@ typedef struct winnow_cache_api {
     int32_t(WINNOW_CALL *reset)(winnow_cache *cache);
 
     /* Saved caches: one sequence, or all of them, as a stream with a version and a checksum. A file has the bytes that
-     * write would be given. What comes after a load is the same as if it came after the save.
-     * save waits for enqueued work. load replaces the sequence, or all of them, by a stream of as many sequences; these
-     * may have had other numbers, in a cache of another max_sequences, but of the same configuration and shape, created
-     * with the same profile, network and codebooks. It refuses a stream that is damaged, ends early, goes on behind its
-     * end or is of another cache. It replaces nothing before all was read and checked: whenever it fails, the cache is
-     * as before.
-     * With a path, save writes beside it, syncs and renames: when it fails, the old file is as it was. It refuses a
-     * symbolic link, which load follows. What write was given by a save that failed is no saved cache.
-     * INVALID_ARGUMENT: a stream that is refused, or a path of what is no regular file. NOT_FOUND: there is no such
-     * file or folder. IO: the system fails on the file, or the callback returned another number than 0. */
+     * write would be given. A loaded sequence goes on as the saved one would have, but under recall queries may pick
+     * other pages.
+     * save waits for enqueued work. load replaces the sequence by a stream of one, or all sequences (-1) by a stream of
+     * max_sequences. Their numbers may have been others. Configuration, shape and resources have to be those of the
+     * cache that was saved. It refuses a stream that is damaged, ends early, goes on behind its end or is of another
+     * cache. It replaces nothing before all was read and checked: whenever it fails, the cache is as before. With a
+     * path, save writes beside it, syncs and renames: when it fails, the old file is as it was. It refuses a symbolic
+     * link, which load follows. What write was given by a save that failed is no saved cache. INVALID_ARGUMENT: a
+     * stream that is refused, or a path of what is no regular file. NOT_FOUND: there is no such file or folder. IO: the
+     * system fails on the file, or the callback returned another number than 0. */
     int32_t(WINNOW_CALL *save)(winnow_cache *cache, const winnow_cache_state_desc *desc);
     int32_t(WINNOW_CALL *load)(winnow_cache *cache, const winnow_cache_state_desc *desc);
     /* *size: how many bytes save would write now of a sequence (-1: of all sequences). Waits for nothing. */
@@ -338,6 +352,15 @@ typedef struct winnow_cache_api {
     int32_t(WINNOW_CALL *tokens)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
                                  winnow_cache_tokens *look);
 
+    /* Waits for enqueued work, then gives tokens of a KV head another importance, under any policy that keeps one;
+     * under `external` and `moe` it is theirs until the next call, under the others attention goes on from it. `count`
+     * positions (or cells), each with its importance; a larger one is evicted later, and NaN
+     * before everything else. A token that the
+     * head does not hold is passed over; of one that is named twice the later importance holds. Refused where the
+     * policy keeps no importance. */
+    int32_t(WINNOW_CALL *set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
+                                         const int64_t *positions, const float *importance, uint64_t count);
+
     /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
      * have to stay, and resources are those of cache_create. A smaller budget holds when the call returns.
      */
@@ -345,8 +368,8 @@ typedef struct winnow_cache_api {
     /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks
      * the system. */
     int32_t(WINNOW_CALL *set_pressure)(winnow_cache *cache, double pressure);
-    /* Positions (or cells) of a sequence whose tokens are never evicted (structural anchors): the token that has one,
-     * or where none has it, also where one was removed, the token that comes to it by being appended or shifted there.
+    /* Positions (or cells) of a sequence whose tokens are never evicted (structural anchors). If no token has such a
+     * position now, the next one to get it, by being appended or shifted there, is anchored.
      * shift moves the anchors of its range, remove forgets those of its range, truncate leaves all. What was evicted
      * before does not return. Refused where a head could then not stay inside its budget. */
     int32_t(WINNOW_CALL *anchor)(winnow_cache *cache, int64_t sequence, const int64_t *positions, uint64_t count);
@@ -380,20 +403,6 @@ typedef struct winnow_cache_api {
      * is damaged or of another version. When one of them fails, the sequence is as it was before. */
     int32_t(WINNOW_CALL *export_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
     int32_t(WINNOW_CALL *import_rows)(winnow_cache *cache, const winnow_cache_rows_desc *desc);
-
-    /* What the configuration of this description means, without making anything: so a host need not know the language
-     * of configurations. It refuses what create refuses, with one exception: resources may lack, so that a host can ask
-     * which are wanted before it has read a file; layers that want a profile are then described as if all were alike.
-     * info is read (its pointers with their sizes, capacities and strides) and filled in. */
-    int32_t(WINNOW_CALL *describe)(winnow_context *context, const winnow_cache_desc *desc, winnow_cache_info *info);
-
-    /* Waits for enqueued work, then gives tokens of a KV head another importance, under any policy that keeps one;
-     * under `external` and `moe` it is theirs until the next call, under the others attention goes on from it. `count`
-     * positions (or cells), each with its importance; a larger one is evicted later, NaN first of all. A token that the
-     * head does not hold is passed over; of one that is named twice the later importance holds. Refused where the
-     * policy keeps no importance. */
-    int32_t(WINNOW_CALL *set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
-                                         const int64_t *positions, const float *importance, uint64_t count);
 } winnow_cache_api;
 
 #ifdef __cplusplus

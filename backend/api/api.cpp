@@ -370,14 +370,14 @@ winnow_api table_of(uint32_t version, size_t size) {
         .supports = supports,
         .sdpa = sdpa,
         .kv_append = kv_append,
+        .kv_requantize = kv_requantize,
+        .kv_dequantize = kv_dequantize,
+        .hadamard = hadamard,
         .flush = flush,
         .finish = finish,
         .event_wait = event_wait,
         .event_destroy = event_destroy,
         .row_bytes = row_bytes_of,
-        .kv_requantize = kv_requantize,
-        .kv_dequantize = kv_dequantize,
-        .hadamard = hadamard,
     };
 }
 

@@ -328,6 +328,7 @@ const winnow_cache_api cache_table = {
     .create = cache_create,
     .destroy = cache_destroy,
     .estimate = cache_estimate,
+    .describe = cache_describe,
     .step = cache_step,
     .reserve = cache_reserve,
     .truncate = cache_truncate,
@@ -340,6 +341,7 @@ const winnow_cache_api cache_table = {
     .saved_size = cache_saved_size,
     .stats = cache_stats,
     .tokens = cache_tokens,
+    .set_importance = cache_set_importance,
     .set_config = cache_set_config,
     .set_pressure = cache_set_pressure,
     .anchor = cache_anchor,
@@ -347,8 +349,6 @@ const winnow_cache_api cache_table = {
     .write = cache_write,
     .export_rows = cache_export_rows,
     .import_rows = cache_import_rows,
-    .describe = cache_describe,
-    .set_importance = cache_set_importance,
 };
 
 } // namespace winnow::api
