@@ -35,6 +35,7 @@ winnow_cache_state_desc to_state(const winnow_cache& cache, const winnow_cache_s
     if (has_path && given.path[0] == 0) invalid("path is \"\", expected a file's");
     if (given.size > most_state_bytes)
         invalid("size is " + std::to_string(given.size) + ", expected at most " + std::to_string(most_state_bytes));
+    if (given.size == 0 && has_read) invalid("size is 0, expected the bytes of the stream");
     if (given.size != 0 && !has_read) invalid("size is " + std::to_string(given.size) + ", expected 0 without read");
     return given;
 }

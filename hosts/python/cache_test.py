@@ -111,7 +111,8 @@ def check_states(backend):
             assert cache.importance(0, 1, sequence) == cache.importance(0, 1, 1)
         expect_error("1 sequences, expected 3", lambda: cache.from_bytes(saved))
         expect_error("checksum", lambda: cache.from_bytes(saved[:-1] + bytes([saved[-1] ^ 1]), 0))
-        expect_error("cut short", lambda: cache.from_bytes(b"", 0))
+        expect_error("cut short", lambda: cache.from_bytes(b"x", 0))
+        expect_error("size is 0", lambda: cache.from_bytes(b"", 0))
         whole = cache.to_bytes()
         cache.from_bytes(whole)
         assert cache.to_bytes() == whole

@@ -315,10 +315,10 @@ TEST_F(cache_snapshot, a_stream_is_the_file_without_one) {
     };
     const auto load = [&] { other.load({.read = read, .size = whole.size()}); };
     EXPECT_EQ(reason_of([&] { cache_->save({.write = write}); }, 1),
-              "the host's function write returned 77 for 8 bytes, behind 16");
+              "the host's function write returned 77 for 8 bytes at byte 16");
     other.stats(before);
     const uint64_t in_use = device_.in_use;
-    EXPECT_EQ(reason_of(load, 1), "the host's function read returned -3 for 8 bytes, behind 16");
+    EXPECT_EQ(reason_of(load, 1), "the host's function read returned -3 for 8 bytes at byte 16");
     int64_t failures = 0;
     while (reason_of(load, failures) != "") {
         ++failures;

@@ -43,7 +43,7 @@ constexpr uint64_t hash_size = sizeof(XXH128_canonical_t);
 void check_host(const char* name, int32_t returned, uint64_t size, uint64_t passed) {
     if (returned == 0) return;
     throw Error(WINNOW_ERROR_IO, std::string("the host's function ") + name + " returned " + std::to_string(returned) +
-                                     " for " + std::to_string(size) + " bytes, behind " + std::to_string(passed));
+                                     " for " + std::to_string(size) + " bytes at byte " + std::to_string(passed));
 }
 
 } // namespace
