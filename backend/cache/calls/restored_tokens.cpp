@@ -109,7 +109,7 @@ void restore_tokens(CacheState& cache, const CacheStep& args, const Resident& re
         tokens.prepare();
         tokens.copy_rows();
         tokens.adopt();
-        tokens.run();
+        keeping_layer(cache, tokens.layer(), [&] { tokens.run(); });
         tokens.give_back();
     });
 }
