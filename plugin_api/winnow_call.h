@@ -1,4 +1,4 @@
-/* winnow_call.h - how the functions of the other headers are called and exported, which a compiler for Windows asks for.
+/* winnow_call.h - how the functions of the other headers are called and exported: compilers for Windows ask for it.
  * winnow.h includes it.
  */
 #ifndef WINNOW_CALL_H

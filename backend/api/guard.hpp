@@ -49,7 +49,7 @@ inline void check_process(const winnow_context& context) {
     if (context.device->is_of_parent()) throw forked_error();
 }
 
-// Only a failure changes the message. It is empty where there is no memory for the text, not that of an earlier failure.
+// Only a failure changes the message. Where there is no memory for the text it is empty, not an earlier failure's.
 inline void keep_message(winnow_context& context, const char* text) {
     context.message.clear();
     context.message = text;
