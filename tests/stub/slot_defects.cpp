@@ -23,20 +23,23 @@ void see_free_slots(Sdpa& args) {
     }
 }
 
-// As if KV heads had the same keys.
+// These three in slots alone: a host's own rows are attended to as they are. As if KV heads had the same keys.
 void read_keys_of_the_first_head(Sdpa& args) {
-    for (Segment& segment : args.segments) segment.k.stride[1] = 0;
+    for (Segment& segment : args.segments)
+        if (segment.tokens) segment.k.stride[1] = 0;
 }
 
 // As if KV heads had the same values.
 void read_values_of_the_first_head(Sdpa& args) {
-    for (Segment& segment : args.segments) segment.v.stride[1] = 0;
+    for (Segment& segment : args.segments)
+        if (segment.tokens) segment.v.stride[1] = 0;
 }
 
 // As if the first head had the last one's rows, and so on.
 void read_heads_from_the_last(Sdpa& args) {
     for (Segment& segment : args.segments)
         for (Tensor* rows : {&segment.k, &segment.v}) {
+            if (!segment.tokens) continue;
             rows->offset += static_cast<uint64_t>((rows->shape[1] - 1) * rows->stride[1]);
             rows->stride[1] = -rows->stride[1];
         }
