@@ -27,7 +27,7 @@ Settings& settings() {
 CacheMeaning meaning_of(const Plugin& plugin, const std::string& config) {
     CacheMeaning meaning =
         meaning_of_any_shape(config.c_str(), [&](const winnow_cache_desc& desc) { return plugin.meaning_of(desc); });
-    Resources(meaning, {}, 0);
+    const Resources files(meaning, {}, 0); // all of them can be read
     return meaning;
 }
 
