@@ -58,6 +58,9 @@ struct SlotAttend {
 // How many weights there are for segments whose slots, each rounded up to a multiple of fused_weight_slots, add up to
 // `slots`.
 inline constexpr int64_t fused_weight_slots = 64;
+inline constexpr int64_t whole_weight_slots(int64_t slots) { // that multiple
+    return (slots + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
+}
 int64_t fused_weight_floats(int64_t q_heads, int64_t kv_heads, int64_t slots);
 SlotAccumulate accumulate_of(const SlotAttend& args);
 

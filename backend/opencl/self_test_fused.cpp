@@ -173,9 +173,6 @@ std::string attend_fused(FusedCase& problem, float v_threshold, Device& device) 
         made.stride = {shape[1] * row, row, row, sizeof(float)};
         return made;
     };
-    const auto whole = [](int64_t slots) {
-        return (slots + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
-    };
     std::unique_ptr<Buffer> scores, stats, weights;
     Sdpa& sdpa = args.attention;
     sdpa.q = problem.q.tensor();
@@ -192,8 +189,9 @@ std::string attend_fused(FusedCase& problem, float v_threshold, Device& device) 
     args.importance.accumulation = Accumulation::decayed_sum;
     args.importance.decay = fused_decay;
     args.output_sum = state.output_sum.tensor();
-    args.weights =
-        scratch(weights, {1, 1, 1, fused_weight_floats(heads * fused_group, heads, whole(dense) + whole(packed))});
+    args.weights = scratch(weights, {1, 1, 1,
+                                     fused_weight_floats(heads * fused_group, heads,
+                                                         whole_weight_slots(dense) + whole_weight_slots(packed))});
     device.attend(args);
     device.finish();
     return state.compared(problem.right);

@@ -151,8 +151,7 @@ void FakeDevice::attend(const SlotAttend& args) {
     if (fails_steps) throw Error(WINNOW_ERROR_OUT_OF_MEMORY, "the test wants no step");
     if (args.counted_queries > 0 && args.attention.q_len() == 1) {
         int64_t slots = 0;
-        for (const Segment& segment : args.attention.segments)
-            slots += (segment.slots() + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
+        for (const Segment& segment : args.attention.segments) slots += whole_weight_slots(segment.slots());
         const int64_t floats = fused_weight_floats(args.attention.q_heads(), args.attention.kv_heads(), slots);
         if (args.weights.shape[3] < floats || args.weights.offset != 0)
             throw std::logic_error("too little memory for weights");

@@ -55,7 +55,7 @@ struct Problem {
             set_tokens(args.attention.segments.back(), random, each.share_live,
                        [&](int64_t, int64_t slot) { return static_cast<int32_t>(columns + slot); });
             columns += count;
-            whole += (count + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
+            whole += whole_weight_slots(count);
         }
         Sdpa& sdpa = args.attention;
         const auto add = [&](const char* name, std::array<int64_t, 4> shape) {

@@ -236,13 +236,11 @@ uint64_t Geometry::side_bytes(int64_t layer, Part part, Type RowFormats::*side, 
 }
 
 uint64_t Geometry::scores_bytes(int64_t slots) const {
-    const auto whole = [](int64_t part) {
-        return (part + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
-    };
     // Each packed segment's slots are rounded up.
     const int64_t rounded = static_cast<int64_t>(tiers_ - 1) * fused_weight_slots,
                   weights = fused_weight_floats(request_.q_heads, shape().kv_heads,
-                                                whole(dense_slots()) + whole(slots - dense_slots()) + rounded);
+                                                whole_weight_slots(dense_slots()) +
+                                                    whole_weight_slots(slots - dense_slots()) + rounded);
     const int64_t scores = request_.q_heads * slots, most = std::max(most_scores / 4, scores);
     return 4 * static_cast<uint64_t>(std::max(std::min(scores * chunk(), most), weights));
 }
