@@ -41,8 +41,8 @@ public:
 
     void stats(winnow_cache_stats& out); // all fields but struct_size
     void sequence_stats(int64_t sequence, winnow_cache_stats& out);
-    // Refused where the importance is wanted and the policy keeps none; else it is 0 there.
     int64_t next_position(int64_t sequence, int64_t layer) const;
+    // Refused where the importance is wanted and the policy keeps none; else it is 0 there.
     std::vector<HeldToken> tokens(int64_t sequence, int64_t layer, int64_t head, bool wants_importance);
     void set_importance(int64_t sequence, int64_t layer, int64_t head, std::span<const int64_t> positions,
                         std::span<const float> importance); // one for each position

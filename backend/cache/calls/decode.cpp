@@ -18,17 +18,26 @@ bool Decode::changes_before_file() const {
     return appended_ > 1 || frees || rows_to_leave(outside_sinks(0, 1)).has_value();
 }
 
+SlotAttend Decode::begin_query(int64_t query) {
+    before_ = layer_.index.next();
+    make_room(query, 1);
+    token_ = append(query, 1);
+    if (picks_) pick_for(query);
+    return attention_with(query, 1, {picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)}, token_);
+}
+
+void Decode::end_query(const SlotAttend& launched) {
+    end_attention(launched, token_);
+    zero_after_chunk(cache_, layer_, before_);
+}
+
 SlotAttend Decode::begin() {
     free_cells();
-    before_ = layer_.index.next();
-    make_room(0, 1);
-    token_ = append(0, 1);
-    return attention_with(0, 1, {layer_.segments(geometry_)}, token_);
+    return begin_query(0);
 }
 
 void Decode::end(const SlotAttend& launched) {
-    end_attention(launched, token_);
-    zero_after_chunk(cache_, layer_, before_);
+    end_query(launched);
     layer_.cold.is_moved = false;
 }
 
@@ -36,12 +45,9 @@ void Decode::bring_tokens() {
     free_cells();
     if (appended_ > 1) make_room(0, appended_); // once, as for a chunk of them all
     for (int64_t query = 0; query < asked_; ++query) {
-        const int64_t before = layer_.index.next();
-        make_room(query, 1);
-        std::optional<Pending> token = append(query, 1);
-        if (picks_) pick_for(query);
-        attend(query, 1, {picks_ ? layer_.picked_segments(geometry_) : layer_.segments(geometry_)}, token);
-        zero_after_chunk(cache_, layer_, before);
+        const SlotAttend fused = begin_query(query);
+        launch(fused, query, 1);
+        end_query(fused);
     }
 }
 

@@ -20,10 +20,12 @@ private:
     bool picks_pages() const override { return picks_; }
     void validate(const std::vector<Segment>& segments) const override { validate_chunks(segments, 1); }
     void bring_tokens() override;
+    SlotAttend begin_query(int64_t query);
+    void end_query(const SlotAttend& launched);
 
     const bool picks_;
-    std::optional<Pending> token_; // between begin and end
-    int64_t before_ = 0;           // the next token's position, before
+    std::optional<Pending> token_; // between the beginning of a query and its end
+    int64_t before_ = 0;           // the next token's position, before the query
 };
 
 } // namespace winnow::cache

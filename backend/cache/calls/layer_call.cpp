@@ -222,21 +222,18 @@ void LayerCall::end_attention(const SlotAttend& launched, std::optional<Pending>
     pending.reset();
 }
 
-void LayerCall::attend(int64_t first, int64_t count, Attended attended, std::optional<Pending>& pending) {
-    const bool is_carried = static_cast<bool>(attended.carried);
-    const SlotAttend fused = attention_with(first, count, std::move(attended), pending);
-    if (args_.scores_out)
-        attend_with_scores(fused, first, count, is_carried);
-    else
-        cache_.device.attend(fused);
-    end_attention(fused, pending);
-}
-
-void LayerCall::attend_with_scores(const SlotAttend& fused, int64_t first, int64_t count, bool keeps_others) {
+void LayerCall::launch(const SlotAttend& fused, int64_t first, int64_t count) {
+    if (!args_.scores_out) return cache_.device.attend(fused);
     if (fused.append) cache_.device.launch(*fused.append);
     cache_.device.launch(fused.attention, false);
-    keep_scores(fused.attention, first, count, keeps_others);
+    keep_scores(fused.attention, first, count, static_cast<bool>(fused.attention.carry));
     if (fused.counted_queries > 0) cache_.device.launch(accumulate_of(fused));
+}
+
+void LayerCall::attend(int64_t first, int64_t count, Attended attended, std::optional<Pending>& pending) {
+    const SlotAttend fused = attention_with(first, count, std::move(attended), pending);
+    launch(fused, first, count);
+    end_attention(fused, pending);
 }
 
 void LayerCall::keep_scores(const Sdpa& attention, int64_t first, int64_t count, bool keeps_others) {

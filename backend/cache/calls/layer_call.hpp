@@ -91,6 +91,7 @@ protected:
     // Queries [first, first + count) attend, and what that showed is accumulated; `pending` is appended before and
     // noted after: what is launched, what comes after it, and both.
     SlotAttend attention_with(int64_t first, int64_t count, Attended attended, const std::optional<Pending>& pending);
+    void launch(const SlotAttend& fused, int64_t first, int64_t count);
     void end_attention(const SlotAttend& launched, std::optional<Pending>& pending);
     void attend(int64_t first, int64_t count, Attended attended, std::optional<Pending>& pending);
     // The same in parts, where there is not scratch for the scores of all of them.
@@ -116,7 +117,6 @@ private:
     // Memory for the rare pass by which the oldest tokens go, where one may come.
     void take_cell_positions();
     int64_t counted_queries(int64_t first, int64_t count) const;
-    void attend_with_scores(const SlotAttend& fused, int64_t first, int64_t count, bool keeps_others);
     Tensor weights() const;
     Tensor scratch_tensor(Buffer* buffer, int64_t rows, int64_t columns) const;
 };

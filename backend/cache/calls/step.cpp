@@ -1,7 +1,7 @@
 // cache_step: a call for each sequence, and what they do together.
 #include <algorithm>
-#include <deque>
 #include <string>
+#include <vector>
 
 #include "cache/calls/decode.hpp"
 #include "cache/failures.hpp"
@@ -18,6 +18,11 @@ namespace {
 
 bool is_decode(const Geometry& geometry, const CacheStep& args) {
     return geometry.recall() ? picks(geometry, args) : args.asked() == 1;
+}
+
+// Whether it is a decode that may attend in one launch with those of other sequences.
+bool goes_together(const Geometry& geometry, const CacheStep& args) {
+    return is_decode(geometry, args) && !geometry.recall() && !args.scores_out;
 }
 
 std::unique_ptr<LayerCall> make_call(CacheState& cache, const CacheStep& args) {
@@ -44,7 +49,7 @@ struct Backup {
 
 // One call after the other. Where the file of a cold tier fails one of them, all layers are as before.
 void run_all(CacheState& cache, std::span<LayerCall* const> calls) {
-    std::deque<Backup> backups;
+    std::vector<Backup> backups;
     const auto restore = [&] {
         for (auto backup = backups.rbegin(); backup != backups.rend(); ++backup) backup->restore();
     };
@@ -61,8 +66,7 @@ void run_all(CacheState& cache, std::span<LayerCall* const> calls) {
 int64_t weight_floats(const Geometry& geometry, const SlotAttend& fused) {
     int64_t slots = 0;
     for (const Segment& segment : fused.attention.segments)
-        if (!segment.shares_slots)
-            slots += (segment.slots() + fused_weight_slots - 1) / fused_weight_slots * fused_weight_slots;
+        if (!segment.shares_slots) slots += whole_weight_slots(segment.slots());
     return fused_weight_floats(geometry.request().q_heads, geometry.shape().kv_heads, slots);
 }
 
@@ -94,11 +98,20 @@ void decode_together(CacheState& cache, std::span<Decode* const> decodes) {
 
 void run_step(CacheState& cache, std::span<const CacheStep> steps) {
     std::vector<std::unique_ptr<LayerCall>> calls;
+    std::vector<Decode*> together;
+    std::vector<LayerCall*> others;
     int64_t scratch = 0;
     uint64_t bytes = 0; // that all of them take
     for (const CacheStep& step : steps) {
         try {
-            calls.push_back(make_call(cache, step));
+            if (goes_together(*cache.geometry, step)) {
+                auto decode = std::make_unique<Decode>(cache, step);
+                together.push_back(decode.get());
+                calls.push_back(std::move(decode));
+            } else {
+                calls.push_back(make_call(cache, step));
+                others.push_back(calls.back().get());
+            }
             calls.back()->prepare(scratch, bytes);
         } catch (const Error& error) {
             if (steps.size() == 1) throw;
@@ -107,13 +120,6 @@ void run_step(CacheState& cache, std::span<const CacheStep> steps) {
         scratch = std::max(scratch, calls.back()->grown().scratch.slots);
         bytes += calls.back()->grown().bytes;
     }
-    std::vector<Decode*> together;
-    std::vector<LayerCall*> others;
-    for (size_t i = 0; i < calls.size(); ++i)
-        if (is_decode(*cache.geometry, steps[i]) && !cache.geometry->recall() && !steps[i].scores_out)
-            together.push_back(static_cast<Decode*>(calls[i].get()));
-        else
-            others.push_back(calls[i].get());
     cache.note_peak(bytes);
     for (const auto& call : calls) call->copy_rows();
     for (const auto& call : calls) call->adopt();
