@@ -158,6 +158,20 @@ void check_sdpa(const Sdpa& args) {
 
 namespace {
 
+// Where the memory arguments of every attention kernel are: kernels/sdpa_memory.h.
+enum Argument : size_t {
+    q_at,
+    out_at,
+    mask_at,
+    slopes_at,
+    alibi_at,
+    sinks_at,
+    scores_at,
+    stats_at,
+    skipped_at,
+    carried_at
+};
+
 // One attention on its way to a launch.
 struct Prepared {
     SdpaDivision division;
@@ -257,8 +271,9 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     if (pair.combine != nullptr && division.splits > 1) {
         grid = grid_of(kernel, division.work_tiles * prepared.params.combine_groups, 0);
         grid.bytes = prepared.partial_floats() * sizeof(float);
-        // sinks, out, scores, stats, skipped, carried, scratch
-        std::vector<const Memory*> combined{memory[5], memory[1], memory[6], memory[7], memory[8], memory[9], scratch};
+        std::vector<const Memory*> combined{memory[sinks_at], memory[out_at],     memory[scores_at],
+                                            memory[stats_at], memory[skipped_at], memory[carried_at],
+                                            scratch};
         combined.insert(combined.end(), prepared.accumulated.begin(), prepared.accumulated.end());
         operation.launch(*pair.combine, &prepared.params, params_size(kernel), combined, grid);
     }
@@ -268,16 +283,20 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
 bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const FusedAttention> all) {
     if (!runtime.capabilities().has_hosts_addresses || !kernel.single_launch || kernel.variant->group_size != 1)
         return false;
-    const auto has_address = [](const Tensor& tensor) {
-        return tensor.buffer == nullptr || static_cast<const ClBuffer*>(tensor.buffer)->memory()->host() != nullptr;
+    const auto has_address = [](const Tensor* tensor) {
+        return tensor->buffer == nullptr || static_cast<const ClBuffer*>(tensor->buffer)->memory()->host() != nullptr;
+    };
+    const auto have_addresses = [&](std::initializer_list<const Tensor*> tensors) {
+        return std::all_of(tensors.begin(), tensors.end(), has_address);
     };
     uint64_t tiles = 0; // of a row block each
     for (const FusedAttention& each : all) {
         const Sdpa& args = each.attention;
         tiles += static_cast<uint64_t>(args.kv_heads());
-        std::vector<Tensor> tensors{args.q, args.out, args.mask, args.mask_slopes, args.alibi_slopes, args.head_sink};
-        if (const auto& append = each.fused.args->append) tensors.insert(tensors.end(), {append->k, append->v});
-        if (!std::all_of(tensors.begin(), tensors.end(), has_address)) return false;
+        if (!have_addresses({&args.q, &args.out, &args.mask, &args.mask_slopes, &args.alibi_slopes, &args.head_sink}))
+            return false;
+        if (const auto& append = each.fused.args->append; append && !have_addresses({&append->k, &append->v}))
+            return false;
     }
     return tiles <= SDPA_MAX_TILES_SPLIT;
 }
