@@ -68,6 +68,17 @@ void check_shapes(const cache::CacheStep& all, const cache::CacheRequest& of) {
     if (all.mask_slopes) expect_shape(all.mask_slopes, "mask_slopes", per_head);
 }
 
+// No output on what all sequences read.
+void expect_apart_from_inputs(std::initializer_list<NamedTensor> outputs, const cache::CacheStep& all) {
+    expect_apart(outputs, {{all.q, "q"},
+                           {all.k, "k"},
+                           {all.v, "v"},
+                           {all.alibi_slopes, "alibi_slopes"},
+                           {all.head_sink, "head_sink"},
+                           {all.mask_slopes, "mask_slopes"},
+                           {all.cells, "cells"}});
+}
+
 // What all sequences share, with all rows.
 cache::CacheStep to_shared(const winnow_cache& cache, const winnow_cache_step_desc& given) {
     const auto tensor = [&](const winnow_tensor* from, const char* name, std::initializer_list<Type> types,
@@ -88,13 +99,7 @@ cache::CacheStep to_shared(const winnow_cache& cache, const winnow_cache_step_de
     all.softcap = to_softcap(given.softcap, "softcap");
     all.window_left = to_window(given.window_left, "window_left");
     check_shapes(all, cache.request);
-    expect_apart({{all.out, "out"}}, {{all.q, "q"},
-                                      {all.k, "k"},
-                                      {all.v, "v"},
-                                      {all.alibi_slopes, "alibi_slopes"},
-                                      {all.head_sink, "head_sink"},
-                                      {all.mask_slopes, "mask_slopes"},
-                                      {all.cells, "cells"}});
+    expect_apart_from_inputs({{all.out, "out"}}, all);
     return all;
 }
 
@@ -164,14 +169,8 @@ cache::CacheStep to_only_step(const winnow_cache& cache, const cache::CacheStep&
 // No output on an input of any entry, and no two outputs on each other. `all` has been looked at by itself.
 void expect_entries_apart(const cache::CacheStep& all, const std::vector<cache::CacheStep>& steps) {
     for (const cache::CacheStep& step : steps) {
-        expect_apart({{step.scores_out, "scores_out"}}, {{all.out, "out"},
-                                                         {all.q, "q"},
-                                                         {all.k, "k"},
-                                                         {all.v, "v"},
-                                                         {all.alibi_slopes, "alibi_slopes"},
-                                                         {all.head_sink, "head_sink"},
-                                                         {all.mask_slopes, "mask_slopes"},
-                                                         {all.cells, "cells"}});
+        expect_apart({{step.scores_out, "scores_out"}}, {{all.out, "out"}});
+        expect_apart_from_inputs({{step.scores_out, "scores_out"}}, all);
         expect_apart({{all.out, "out"}}, {{step.mask, "attn_mask"}});
         if (!step.scores_out) continue;
         for (const cache::CacheStep& other : steps) {
