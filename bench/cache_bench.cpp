@@ -50,7 +50,7 @@ constexpr std::array policies = {
            "window:k=turbo4,v=turbo3,share2=1/3,k2=turbo3,v2=turbo3,share3=1/3,k3=turbo2,v3=turbo2", WINNOW_TYPE_TURBO4,
            WINNOW_TYPE_TURBO3, false},
     // The first KV head stores its keys otherwise than the others.
-    Policy{"window two by heads", "window:k=turbo4,v=turbo3,fine=0.0,k_fine=q8_0", WINNOW_TYPE_TURBO4,
+    Policy{"window two by heads", "window:k=turbo4,v=turbo3,residual=32,fine=0.0,k_fine=q8_0", WINNOW_TYPE_TURBO4,
            WINNOW_TYPE_TURBO3, false},
 };
 
