@@ -1,6 +1,6 @@
 // A row: [codes][f16 scale of each group][f16 bias of each group]; x = scale * code + bias. Quantizing is float
 // arithmetic, one operation after another in MLX's order.
-#include "reference/format_affine.hpp"
+#include "reference/formats.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -21,25 +21,13 @@ struct Group {
     std::vector<int> codes;
 };
 
-int code_bits(Type type) {
-    switch (type) {
-    case Type::affine8_g32:
-    case Type::affine8_g64:
-    case Type::affine8_g128: return 8;
-    case Type::affine4_g32:
-    case Type::affine4_g64:
-    case Type::affine4_g128: return 4;
-    default: refuse_type(type);
-    }
-}
-
 // The places of a row's parts.
 struct Layout {
     int bits;
     int64_t group, groups, scales, biases; // elements, count, bytes, bytes
 
     Layout(Type type, int64_t n)
-        : bits(code_bits(type)), group(group_elements(type)), groups(n / group), scales(n * bits / 8),
+        : bits(type < Type::affine4_g32 ? 8 : 4), group(group_elements(type)), groups(n / group), scales(n * bits / 8),
           biases(scales + 2 * groups) {}
 };
 
@@ -76,18 +64,6 @@ Group quantize(const std::vector<float>& x, int bits) {
 }
 
 } // namespace
-
-bool is_affine(Type type) {
-    switch (type) {
-    case Type::affine8_g32:
-    case Type::affine8_g64:
-    case Type::affine8_g128:
-    case Type::affine4_g32:
-    case Type::affine4_g64:
-    case Type::affine4_g128: return true;
-    default: return false;
-    }
-}
 
 void decode_affine(Type type, const std::byte* row, int64_t n, double* x) {
     const Layout layout(type, n);

@@ -1,6 +1,6 @@
 // Quantizing is float arithmetic, one operation after another in ggml's order, since another order gives other bits.
 // Reading is exact.
-#include "reference/format_ggml.hpp"
+#include "reference/formats.hpp"
 
 #include <algorithm>
 #include <array>
@@ -205,18 +205,6 @@ double value(Type type, const Block& from, int i) {
 }
 
 } // namespace
-
-bool is_ggml(Type type) {
-    switch (type) {
-    case Type::q8_0:
-    case Type::q5_1:
-    case Type::q5_0:
-    case Type::q4_1:
-    case Type::q4_0:
-    case Type::iq4_nl: return true;
-    default: return false;
-    }
-}
 
 void decode_ggml(Type type, const std::byte* row, int64_t n, double* x) {
     const Layout of = layout(type);

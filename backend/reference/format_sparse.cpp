@@ -1,6 +1,6 @@
 // A block: [bits of the elements that are there, 4 bytes][f16 d][values]; x = d * value. Values of the first 16
 // elements lie from the front on, those of the others from the end back.
-#include "reference/format_sparse.hpp"
+#include "reference/formats.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "reference/element.hpp"
-#include "reference/format_ggml.hpp"
 
 namespace winnow::reference {
 namespace {
@@ -93,8 +92,6 @@ void encode_elements(Type type, std::byte* at, const Elements& x) {
 }
 
 } // namespace
-
-bool is_sparse(Type type) { return type == Type::sparse16 || type == Type::sparse8; }
 
 void decode_sparse(Type type, const std::byte* row, int64_t n, double* x) {
     const Values of = values_of(type);

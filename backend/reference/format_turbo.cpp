@@ -1,5 +1,5 @@
 // A row: [chunks of 16 codes][f16 scale]; the row's element e after the rotation is scale * centroid of code e.
-#include "reference/format_turbo.hpp"
+#include "reference/formats.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // dst row = R (src row) or R^-1 (src row).
-#include "reference/hadamard.hpp"
+#include "reference/operations.hpp"
 
 #include <vector>
 
@@ -9,13 +9,12 @@
 
 namespace winnow::reference {
 
-std::string validate_hadamard(const Hadamard& args) {
+void require_supported(const Hadamard& args) {
     require_rows(args.src, "hadamard: src");
     require_rows(args.dst, "hadamard: dst");
     if (args.src.shape[3] > largest_rotation)
         throw Error(WINNOW_ERROR_UNSUPPORTED, "hadamard: src.shape[3] is " + std::to_string(args.src.shape[3]) +
                                                   ", expected at most " + std::to_string(largest_rotation));
-    return "reference";
 }
 
 void hadamard(const Hadamard& args) {

@@ -1,5 +1,5 @@
 // cache[b, h, row_indices[b % ib, h % ih, t], :] = src[b, h, t, :], rounding to the cache's format.
-#include "reference/kv_append.hpp"
+#include "reference/operations.hpp"
 
 #include <vector>
 
@@ -25,7 +25,7 @@ void append(const AppendRows& rows) {
 
 } // namespace
 
-std::string validate_kv_append(const KvAppend& args) {
+void require_supported(const KvAppend& args) {
     const auto require_side = [](const AppendRows& rows, const char* src, const char* cache) {
         if (!rows) return;
         require_rows(rows.src, src);
@@ -33,7 +33,6 @@ std::string validate_kv_append(const KvAppend& args) {
     };
     require_side(args.k, "kv_append: k_src", "kv_append: k_cache");
     require_side(args.v, "kv_append: v_src", "kv_append: v_cache");
-    return "reference";
 }
 
 void kv_append(const KvAppend& args) {

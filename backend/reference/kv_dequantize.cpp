@@ -1,5 +1,5 @@
 // dst[b, h, i, :] = src[b, h, row_indices[b % ib, h % ih, i], :], and zeros where there is no such row.
-#include "reference/kv_dequantize.hpp"
+#include "reference/operations.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -9,10 +9,9 @@
 
 namespace winnow::reference {
 
-std::string validate_kv_dequantize(const KvDequantize& args) {
+void require_supported(const KvDequantize& args) {
     require_rows(args.src, "kv_dequantize: src");
     require_rows(args.dst, "kv_dequantize: dst");
-    return "reference";
 }
 
 void kv_dequantize(const KvDequantize& args) {

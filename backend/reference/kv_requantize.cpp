@@ -1,5 +1,5 @@
 // dst[b, h, r, :] = src[b, h, r, :] for the rows that are asked for.
-#include "reference/kv_requantize.hpp"
+#include "reference/operations.hpp"
 
 #include <vector>
 
@@ -8,10 +8,9 @@
 
 namespace winnow::reference {
 
-std::string validate_kv_requantize(const KvRequantize& args) {
+void require_supported(const KvRequantize& args) {
     require_rows(args.src, "kv_requantize: src");
     require_rows(args.dst, "kv_requantize: dst");
-    return "reference";
 }
 
 // A row is read whole before it is written, so dst may lie on src.

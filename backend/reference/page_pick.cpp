@@ -1,5 +1,5 @@
 // The steps of PagePick in their order, one KV head after another.
-#include "reference/page_pick.hpp"
+#include "reference/operations.hpp"
 
 #include <algorithm>
 #include <cmath>

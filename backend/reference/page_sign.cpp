@@ -1,6 +1,6 @@
 // r = R(mean of a page's live rows) less the head's center; its signs. With codebooks the centroids nearest to A times
 // that mean.
-#include "reference/page_sign.hpp"
+#include "reference/operations.hpp"
 
 #include <algorithm>
 #include <cmath>

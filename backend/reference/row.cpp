@@ -4,11 +4,7 @@
 #include <string>
 
 #include "reference/element.hpp"
-#include "reference/format_affine.hpp"
-#include "reference/format_ggml.hpp"
-#include "reference/format_sparse.hpp"
-#include "reference/format_turbo.hpp"
-#include "reference/rotation.hpp"
+#include "reference/formats.hpp"
 
 namespace winnow::reference {
 

@@ -1,5 +1,5 @@
 // The formula of winnow_sdpa_desc, one query row at a time, in the order in which the header writes it.
-#include "reference/sdpa.hpp"
+#include "reference/operations.hpp"
 
 #include <array>
 #include <cmath>
@@ -189,14 +189,13 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
 
 } // namespace
 
-std::string validate_sdpa(const Sdpa& args) {
+void require_supported(const Sdpa& args) {
     for (const Tensor* tensor : {&args.q, &args.out})
         if (!is_floating(tensor->type)) refuse_type(tensor->type);
     for (const Segment& segment : args.segments) {
         require_rows(segment.k, "k");
         require_rows(segment.v, "v");
     }
-    return "reference";
 }
 
 void sdpa(const Sdpa& args) {

@@ -1,5 +1,5 @@
 // I of every stored slot, query token by query token; and the sum of the outputs.
-#include "reference/slot_accumulate.hpp"
+#include "reference/operations.hpp"
 
 #include <cmath>
 #include <limits>

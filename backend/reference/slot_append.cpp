@@ -1,6 +1,6 @@
 // slots[head][t] or first + (offset + t) % count: row t, its token id, importance 0. The token id's position is noted
 // too.
-#include "reference/slot_append.hpp"
+#include "reference/operations.hpp"
 
 #include "reference/slot_rows.hpp"
 

@@ -1,5 +1,5 @@
 // With n live slots, the live ones from n on fill the free ones below n, in the order of both; or all keep their order.
-#include "reference/slot_compact.hpp"
+#include "reference/operations.hpp"
 
 #include "reference/slot_rows.hpp"
 

@@ -1,5 +1,5 @@
 // Slot for slot as it is, the means with them, since rows are stored less those.
-#include "reference/slot_copy.hpp"
+#include "reference/operations.hpp"
 
 #include <cstring>
 

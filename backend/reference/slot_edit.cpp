@@ -1,5 +1,5 @@
 // Each entry of each slot map whose token id is meant.
-#include "reference/slot_edit.hpp"
+#include "reference/operations.hpp"
 
 #include "reference/slot_rows.hpp"
 

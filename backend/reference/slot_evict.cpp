@@ -1,6 +1,6 @@
 // The steps of SlotEvict in their order, one KV head after another. Selecting the victims is select's business
 // (device/select.hpp).
-#include "reference/slot_evict.hpp"
+#include "reference/operations.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // out[h][i][token id of the slot] = scores[h][i][slot], and -infinity elsewhere.
-#include "reference/slot_scores.hpp"
+#include "reference/operations.hpp"
 
 #include <limits>
 

@@ -1,5 +1,5 @@
 // mu and sigma of the absolute values of a head first, then what is below the threshold.
-#include "reference/slot_zero.hpp"
+#include "reference/operations.hpp"
 
 #include <algorithm>
 #include <cmath>
