@@ -23,13 +23,9 @@ class OpenClDevice final : public Device {
 public:
     // make_for_test: a device on which the self-test runs its cases; null: this one is such a device.
     OpenClDevice(const DeviceRequest& request, SelfTest::MakeDevice make_for_test)
-        : options_(parse_variants(request.variants)),
-          runtime_(request, options_.copies, options_.optimizes, options_.params_in_memory,
-                   options_.slot_shape.empty() ? options_.shape : options_.slot_shape, options_.tuning,
-                   options_.quirks),
+        : options_(parse_variants(request.variants)), runtime_(request, options_),
           self_test_(runtime_.state(), options_, std::move(make_for_test)), sdpa_(runtime_, options_),
           slot_accumulate_(runtime_) {
-        if (options_.copies_apart) runtime_.state().transfers.stand_apart();
         self_test_.test_attention();
     }
     void go_by(const Capabilities& capabilities) { runtime_.state().capabilities = capabilities; }

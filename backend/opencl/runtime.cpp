@@ -9,17 +9,16 @@
 
 namespace winnow::opencl {
 
-RuntimeState::RuntimeState(const DeviceRequest& request, bool copies, bool optimizes,
-                           std::optional<bool> params_in_memory, const TuningChanges& tuning_changes,
-                           const std::optional<Quirks>& quirks)
+RuntimeState::RuntimeState(const DeviceRequest& request, const VariantOptions& forced)
     : log(request.log), parallel_for(request.parallel_for), parallel_user_data(request.parallel_user_data),
-      workers(open_worker_queues(request, params_in_memory, quirks)), programs(workers, log, optimizes), times(request),
-      capabilities(probe_capabilities(workers, programs, copies)),
-      tuning(tuning_of(workers.entry.info, tuning_changes, log)), imports(workers) {
+      workers(open_worker_queues(request, forced)), programs(workers, log, forced.optimizes), times(request),
+      capabilities(probe_capabilities(workers, programs, forced.copies)),
+      tuning(tuning_of(workers.entry.info, forced.tuning, log)), imports(workers) {
     if (!capabilities.zero_copy && workers.is_divided()) { // memory that is copied is of one queue
         workers.all.resize(1);
         capabilities.compute_units = 1;
     }
+    if (forced.copies_apart) transfers.stand_apart();
     const winnow_device_info& info = workers.entry.info;
     log(WINNOW_LOG_INFO,
         std::string("device ") + info.name + " of " + info.platform +
@@ -74,10 +73,9 @@ void RuntimeState::retire_scratch() {
         if (one.memory != nullptr) retired.push_back(std::exchange(one, Scratch{}));
 }
 
-Runtime::Runtime(const DeviceRequest& request, bool copies, bool optimizes, std::optional<bool> params_in_memory,
-                 std::string slot_shape, const TuningChanges& tuning, const std::optional<Quirks>& quirks)
-    : state_(std::make_unique<RuntimeState>(request, copies, optimizes, params_in_memory, tuning, quirks)),
-      slot_shape_(std::move(slot_shape)) {
+Runtime::Runtime(const DeviceRequest& request, const VariantOptions& forced)
+    : state_(std::make_unique<RuntimeState>(request, forced)),
+      slot_shape_(forced.slot_shape.empty() ? forced.shape : forced.slot_shape) {
     state_->owner = this;
 }
 Runtime::~Runtime() = default;

@@ -33,8 +33,7 @@
 
 #include "device/device.hpp"
 #include "opencl/cl.hpp"
-#include "opencl/quirks.hpp"
-#include "opencl/tuning.hpp"
+#include "opencl/variants.hpp"
 
 namespace winnow::opencl {
 
@@ -119,14 +118,9 @@ private:
 
 class Runtime {
 public:
-    // Chooses the device (or takes the host's objects), probes it and makes the queues. With `copies` host memory is
-    // copied, whatever the probe would find; without `optimizes` the driver's compiler does not;
-    // params_in_memory: whether kernels get their parameters so, where it is said whatever the device takes by value;
-    // slot_shape: that of the operations on slots, pages and rows, where it is forced; tuning: what of it is; quirks:
-    // where they are. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
-    explicit Runtime(const DeviceRequest& request, bool copies = false, bool optimizes = true,
-                     std::optional<bool> params_in_memory = {}, std::string slot_shape = {},
-                     const TuningChanges& tuning = {}, const std::optional<Quirks>& quirks = {});
+    // Chooses the device (or takes the host's objects), probes it and makes the queues. Throws NOT_FOUND,
+    // INVALID_ARGUMENT, DEVICE.
+    explicit Runtime(const DeviceRequest& request, const VariantOptions& forced = {});
     ~Runtime();
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;
@@ -135,9 +129,9 @@ public:
     // Throws UNSUPPORTED where no memory object of the device can hold the tensor, wherever it lies. Nothing is said of
     // an absent one. name: of the tensor, in the message.
     void check_extent(const Tensor& tensor, const char* name) const;
-    void info(winnow_device_info& out) const; // all but struct_size and kernel_shape
-    void stats(winnow_stats& out) const;      // launches, programs, copies
-    const std::string& slot_shape() const { return slot_shape_; }
+    void info(winnow_device_info& out) const;                     // all but struct_size and kernel_shape
+    void stats(winnow_stats& out) const;                          // launches, programs, copies
+    const std::string& slot_shape() const { return slot_shape_; } // that is forced; empty: none
 
     // The kernel `name` of the embedded file `file` ("sdpa_vector.cl") built with `options` ("-DHEAD_SIZE=64 ...";
     // -cl-std is added, the newest language of the device); compiled or loaded at its first use. A lookup hashes the

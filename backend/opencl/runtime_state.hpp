@@ -14,15 +14,12 @@
 #include "opencl/programs.hpp"
 #include "opencl/runtime.hpp"
 #include "opencl/transfers.hpp"
-#include "opencl/tuning.hpp"
 #include "opencl/worker_queues.hpp"
 
 namespace winnow::opencl {
 
 struct RuntimeState {
-    explicit RuntimeState(const DeviceRequest& request, bool copies = false, bool optimizes = true,
-                          std::optional<bool> params_in_memory = {}, const TuningChanges& tuning_changes = {},
-                          const std::optional<Quirks>& quirks = {});
+    explicit RuntimeState(const DeviceRequest& request, const VariantOptions& forced = {});
     ~RuntimeState();
 
     // Launches what is deferred.

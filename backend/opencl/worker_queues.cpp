@@ -119,14 +119,13 @@ cl::CommandQueue make_queue(const WorkerQueue& worker, cl_command_queue_properti
     return queue;
 }
 
-WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory,
-                                const std::optional<Quirks>& quirks) {
+WorkerQueues open_worker_queues(const DeviceRequest& request, const VariantOptions& forced) {
     WorkerQueues workers = choose_worker_queues(request);
     workers.is_hosts = request.cl_command_queue != nullptr;
-    workers.quirks = quirks_of(workers.entry.info, quirks, request.log);
+    workers.quirks = quirks_of(workers.entry.info, forced.quirks, request.log);
     const auto most = device_value<size_t>(workers.front().device, CL_DEVICE_MAX_PARAMETER_SIZE);
     const bool takes_few = most < most_argument_bytes && !workers.quirks.has(Quirk::argument_bytes);
-    workers.has_params_in_memory = params_in_memory.value_or(takes_few);
+    workers.has_params_in_memory = forced.params_in_memory.value_or(takes_few);
     return workers;
 }
 

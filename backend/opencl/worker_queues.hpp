@@ -4,13 +4,12 @@
 // host memory anyway.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "device/device.hpp"
 #include "opencl/cl.hpp"
 #include "opencl/platform.hpp"
-#include "opencl/quirks.hpp"
+#include "opencl/variants.hpp"
 
 namespace winnow::opencl {
 
@@ -63,9 +62,7 @@ private:
     bool is_over_ = false;
 };
 
-// Chooses the device by the request, or takes the host's own objects. params_in_memory: where it is said, whatever the
-// device takes by value; quirks: where they are forced. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
-WorkerQueues open_worker_queues(const DeviceRequest& request, std::optional<bool> params_in_memory = {},
-                                const std::optional<Quirks>& quirks = {});
+// Chooses the device by the request, or takes the host's own objects. Throws NOT_FOUND, INVALID_ARGUMENT, DEVICE.
+WorkerQueues open_worker_queues(const DeviceRequest& request, const VariantOptions& forced);
 
 } // namespace winnow::opencl

@@ -85,7 +85,7 @@ TEST(opencl_quirks, a_refusal_names_them) {
 TEST(opencl_quirks, a_context_goes_by_what_is_forced) {
     if (!has_device()) WINNOW_SKIP_WITHOUT_POCL("there is no OpenCL device");
     const auto made = [](const Quirks& quirks) {
-        return std::make_unique<Runtime>(cpu_request(), false, false, std::nullopt, "", TuningChanges{}, quirks);
+        return std::make_unique<Runtime>(cpu_request(), VariantOptions{.optimizes = false, .quirks = quirks});
     };
     const std::unique_ptr<Runtime> none = made({});
     EXPECT_TRUE(none->capabilities().takes_barriers);
