@@ -20,6 +20,12 @@ namespace opencl {
 namespace {
 
 class OpenClDevice final : public Device {
+    template <typename... Args>
+    auto launch_tested(std::string_view operation, Args&&... args) {
+        self_test_.test_before(operation);
+        return opencl::launch(runtime_, args...);
+    }
+
 public:
     // make_for_test: a device on which the self-test runs its cases; null: this one is such a device.
     OpenClDevice(const DeviceRequest& request, SelfTest::MakeDevice make_for_test)
@@ -62,66 +68,35 @@ public:
         return sdpa_.launch(args, want_event);
     }
     std::unique_ptr<Event> launch(const KvAppend& args, bool want_event) override {
-        self_test_.test_before("kv_append");
-        return opencl::launch(runtime_, args, want_event);
+        return launch_tested("kv_append", args, want_event);
     }
     std::string validate(const KvRequantize& args) const override { return opencl::validate(runtime_, args); }
     std::string validate(const KvDequantize& args) const override { return opencl::validate(runtime_, args); }
     std::string validate(const Hadamard& args) const override { return opencl::validate(runtime_, args); }
     std::unique_ptr<Event> launch(const KvRequantize& args, bool want_event) override {
-        self_test_.test_before("kv_requantize");
-        return opencl::launch(runtime_, args, want_event);
+        return launch_tested("kv_requantize", args, want_event);
     }
     std::unique_ptr<Event> launch(const KvDequantize& args, bool want_event) override {
-        self_test_.test_before("kv_dequantize");
-        return opencl::launch(runtime_, args, want_event);
+        return launch_tested("kv_dequantize", args, want_event);
     }
     std::unique_ptr<Event> launch(const Hadamard& args, bool want_event) override {
-        self_test_.test_before("hadamard");
-        return opencl::launch(runtime_, args, want_event);
+        return launch_tested("hadamard", args, want_event);
     }
 
     int64_t carried_floats(int64_t v_head_size) const override { return carried_floats_of(v_head_size); }
-    void launch(const SlotAppend& args) override {
-        self_test_.test_before("slot_append");
-        opencl::launch(runtime_, slot_append_, args);
-    }
+    void launch(const SlotAppend& args) override { launch_tested("slot_append", slot_append_, args); }
     void launch(const SlotAccumulate& args) override {
         self_test_.test_before("slot_accumulate");
         slot_accumulate_.launch(args);
     }
-    void launch(const SlotScores& args) override {
-        self_test_.test_before("slot_scores");
-        opencl::launch(runtime_, args);
-    }
-    void launch(const SlotEvict& args) override {
-        self_test_.test_before("slot_evict");
-        opencl::launch(runtime_, slot_evict_, args);
-    }
-    void launch(const SlotEdit& args) override {
-        self_test_.test_before("slot_edit");
-        opencl::launch(runtime_, args);
-    }
-    void launch(const SlotCompact& args) override {
-        self_test_.test_before("slot_compact");
-        opencl::launch(runtime_, args);
-    }
-    void launch(const SlotCopy& args) override {
-        self_test_.test_before("slot_copy");
-        opencl::launch(runtime_, args);
-    }
-    void launch(const SlotZero& args) override {
-        self_test_.test_before("slot_zero");
-        opencl::launch(runtime_, args);
-    }
-    void launch(const PageSign& args) override {
-        self_test_.test_before("page_sign");
-        opencl::launch(runtime_, args);
-    }
-    void launch(const PagePick& args) override {
-        self_test_.test_before("page_pick");
-        opencl::launch(runtime_, args);
-    }
+    void launch(const SlotScores& args) override { launch_tested("slot_scores", args); }
+    void launch(const SlotEvict& args) override { launch_tested("slot_evict", slot_evict_, args); }
+    void launch(const SlotEdit& args) override { launch_tested("slot_edit", args); }
+    void launch(const SlotCompact& args) override { launch_tested("slot_compact", args); }
+    void launch(const SlotCopy& args) override { launch_tested("slot_copy", args); }
+    void launch(const SlotZero& args) override { launch_tested("slot_zero", args); }
+    void launch(const PageSign& args) override { launch_tested("page_sign", args); }
+    void launch(const PagePick& args) override { launch_tested("page_pick", args); }
     void attend(const SlotAttend& args) override {
         self_test_.test_slot_attention();
         if (args.append) self_test_.test_before("slot_append");
