@@ -1,4 +1,4 @@
-// The built-in list, and the file.
+// Reading the user's file.
 #include "opencl/tuning.hpp"
 
 #include <cstdlib>
@@ -11,17 +11,6 @@ namespace winnow::opencl {
 namespace {
 
 constexpr int64_t format = 1;
-
-// Of a platform's CPUs, as `winnow tune` found it: on both the defaults, than which nothing was faster beyond the
-// noise. Devices that are not here have these, too.
-struct Shipped {
-    std::string_view platform, device, driver, date; // where and when it was measured
-    Tuning tuning;
-};
-constexpr Shipped shipped[] = {
-    {"Portable Computing Language", "haswell-AMD EPYC", "3.1+debian", "2026-11-28", {}},
-    {"Intel(R) OpenCL", "AMD EPYC", "2026.22.10.0.01_160000", "2026-11-28", {}},
-};
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& why) {
     throw Error(WINNOW_ERROR_INVALID_ARGUMENT,
@@ -104,14 +93,8 @@ TuningChanges tuning_in(const std::filesystem::path& file, const winnow_device_i
     return changes;
 }
 
-Tuning shipped_tuning(const winnow_device_info& device) {
-    for (const Shipped& each : shipped)
-        if (device.type == WINNOW_DEVICE_CPU && each.platform == device.platform) return each.tuning;
-    return {};
-}
-
 Tuning tuning_of(const winnow_device_info& device, const TuningChanges& forced, const Log& log) {
-    Tuning tuning = shipped_tuning(device);
+    Tuning tuning;
     if (const std::optional<std::filesystem::path> file = tuning_file()) {
         const TuningChanges changes = tuning_in(*file, device);
         changes.apply(tuning);

@@ -1,5 +1,5 @@
 // Numbers that decide how fast a device is and no result depends on: how work is divided. Which are good is measured
-// (`winnow tune`) and kept by device and driver: in a file of the user's, else in the list that is built in.
+// (`winnow tune`) and kept by device and driver in a file of the user's.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,6 @@ std::optional<std::filesystem::path> tuning_file();
 // What a file says of a device with its driver; no changes where it says nothing of it. Throws INVALID_ARGUMENT with
 // the file, what is wrong and what was expected.
 TuningChanges tuning_in(const std::filesystem::path& file, const winnow_device_info& device);
-
-// What is built in of it.
-Tuning shipped_tuning(const winnow_device_info& device);
 
 // All of it, what is forced last; the log is told of what a file changes.
 Tuning tuning_of(const winnow_device_info& device, const TuningChanges& forced, const Log& log);
