@@ -38,7 +38,7 @@ void get_tensor(ggml_backend_buffer_t, const ggml_tensor* tensor, void* data, si
 
 bool copy_tensor(ggml_backend_buffer_t, const ggml_tensor* source, ggml_tensor* destination) {
     const ggml_tensor* owner = root_of(source);
-    if (!owner->buffer || !ggml().buft_is_host(owner->buffer->buft)) return false;
+    if (!owner->buffer || !ggml().backend_buft_is_host(owner->buffer->buft)) return false;
     std::memcpy(destination->data, source->data, ggml().nbytes(source));
     return true;
 }
@@ -74,7 +74,7 @@ ggml_backend_buffer_t alloc_host_memory(ggml_backend_buffer_type_t type, size_t 
     // A hint, and a third less time over a long cache: the hardware's prefetchers stop at the end of a page.
     madvise(memory, rounded, MADV_HUGEPAGE);
 #endif
-    return ggml().buffer_init(type, buffer_interface, memory, size);
+    return ggml().backend_buffer_init(type, buffer_interface, memory, size);
 }
 
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {

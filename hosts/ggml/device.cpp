@@ -94,7 +94,7 @@ bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
     }
 }
 
-bool supports_buft(ggml_backend_dev_t, ggml_backend_buffer_type_t type) { return ggml().buft_is_host(type); }
+bool supports_buft(ggml_backend_dev_t, ggml_backend_buffer_type_t type) { return ggml().backend_buft_is_host(type); }
 
 // What is not named, ggml does without; of what else there is, versions have more or less.
 constexpr ggml_backend_device_i device_interface = [] {

@@ -10,73 +10,90 @@
 #include "ggml-backend.h"
 #include "ggml.h"
 
+#include "host_library.hpp"
+
 namespace winnow::ggml {
 
-struct GgmlApi {
-    decltype(&ggml_version) version = nullptr;
-    decltype(&ggml_commit) commit = nullptr;
-    decltype(&ggml_backend_buffer_init) buffer_init = nullptr;
-    decltype(&ggml_backend_buft_is_host) buft_is_host = nullptr;
-    decltype(&ggml_nbytes) nbytes = nullptr;
-    decltype(&ggml_get_type_traits) get_type_traits = nullptr;
-    decltype(&ggml_op_name) op_name = nullptr;
-    decltype(&ggml_graph_n_nodes) graph_n_nodes = nullptr;
-    decltype(&ggml_graph_node) graph_node = nullptr;
+class GgmlApi {
+    const HostLibrary* host_; // while it is searched
+    std::string missing_;
+
+    template <typename Function>
+    Function find(const char* name) {
+        Function function = nullptr;
+        if (host_ && !host_->find(name, function)) missing_ += (missing_.empty() ? "" : ", ") + std::string(name);
+        return function;
+    }
+
+public:
+    explicit GgmlApi(const HostLibrary* host = nullptr) : host_(host) {}
+    const std::string& missing() const { return missing_; } // names of functions that the host does not have
+
+#define WINNOW_GGML(name) decltype(&ggml_##name) name = find<decltype(&ggml_##name)>("ggml_" #name)
+    WINNOW_GGML(version);
+    WINNOW_GGML(backend_buffer_init);
+    WINNOW_GGML(backend_buft_is_host);
+    WINNOW_GGML(nbytes);
+    WINNOW_GGML(op_name);
+    WINNOW_GGML(graph_n_nodes);
+    WINNOW_GGML(graph_node);
     // For work that only the host's CPU backend knows how to do.
-    decltype(&ggml_init) init = nullptr;
-    decltype(&ggml_free) free = nullptr;
-    decltype(&ggml_new_tensor_1d) new_tensor_1d = nullptr;
-    decltype(&ggml_new_tensor_3d) new_tensor_3d = nullptr;
-    decltype(&ggml_rope_ext) rope_ext = nullptr;
-    decltype(&ggml_new_graph) new_graph = nullptr;
-    decltype(&ggml_build_forward_expand) build_forward_expand = nullptr;
-    decltype(&ggml_backend_dev_by_type) backend_dev_by_type = nullptr;
-    decltype(&ggml_backend_dev_init) backend_dev_init = nullptr;
-    decltype(&ggml_backend_graph_compute) backend_graph_compute = nullptr;
-    decltype(&ggml_backend_free) backend_free = nullptr;
+    WINNOW_GGML(init);
+    WINNOW_GGML(free);
+    WINNOW_GGML(new_tensor_1d);
+    WINNOW_GGML(new_tensor_3d);
+    WINNOW_GGML(rope_ext);
+    WINNOW_GGML(new_graph);
+    WINNOW_GGML(build_forward_expand);
+    WINNOW_GGML(backend_dev_by_type);
+    WINNOW_GGML(backend_dev_init);
+    WINNOW_GGML(backend_graph_compute);
+    WINNOW_GGML(backend_free);
     // For comparing ggml's layouts when this is loaded.
-    decltype(&ggml_get_mem_buffer) get_mem_buffer = nullptr;
-    decltype(&ggml_get_mem_size) get_mem_size = nullptr;
-    decltype(&ggml_get_no_alloc) get_no_alloc = nullptr;
-    decltype(&ggml_tensor_overhead) tensor_overhead = nullptr;
-    decltype(&ggml_type_name) type_name = nullptr;
-    decltype(&ggml_blck_size) blck_size = nullptr;
-    decltype(&ggml_type_size) type_size = nullptr;
-    decltype(&ggml_set_name) set_name = nullptr;
-    decltype(&ggml_new_tensor_4d) new_tensor_4d = nullptr;
-    decltype(&ggml_view_1d) view_1d = nullptr;
-    decltype(&ggml_set_rows) set_rows = nullptr;
-    decltype(&ggml_flash_attn_ext) flash_attn_ext = nullptr;
-    decltype(&ggml_flash_attn_ext_add_sinks) flash_attn_ext_add_sinks = nullptr;
-    decltype(&ggml_backend_buffer_clear) backend_buffer_clear = nullptr;
-    decltype(&ggml_backend_buffer_copy_tensor) backend_buffer_copy_tensor = nullptr;
-    decltype(&ggml_backend_buffer_free) backend_buffer_free = nullptr;
-    decltype(&ggml_backend_buffer_get_base) backend_buffer_get_base = nullptr;
-    decltype(&ggml_backend_buffer_get_size) backend_buffer_get_size = nullptr;
-    decltype(&ggml_backend_buffer_init_tensor) backend_buffer_init_tensor = nullptr;
-    decltype(&ggml_backend_buft_alloc_buffer) backend_buft_alloc_buffer = nullptr;
-    decltype(&ggml_backend_buft_get_alignment) backend_buft_get_alignment = nullptr;
-    decltype(&ggml_backend_buft_get_device) backend_buft_get_device = nullptr;
-    decltype(&ggml_backend_buft_name) backend_buft_name = nullptr;
-    decltype(&ggml_backend_dev_backend_reg) backend_dev_backend_reg = nullptr;
-    decltype(&ggml_backend_dev_buffer_type) backend_dev_buffer_type = nullptr;
-    decltype(&ggml_backend_dev_description) backend_dev_description = nullptr;
-    decltype(&ggml_backend_dev_get_props) backend_dev_get_props = nullptr;
-    decltype(&ggml_backend_dev_memory) backend_dev_memory = nullptr;
-    decltype(&ggml_backend_dev_name) backend_dev_name = nullptr;
-    decltype(&ggml_backend_dev_supports_buft) backend_dev_supports_buft = nullptr;
-    decltype(&ggml_backend_dev_supports_op) backend_dev_supports_op = nullptr;
-    decltype(&ggml_backend_dev_type) backend_dev_type = nullptr;
-    decltype(&ggml_backend_get_device) backend_get_device = nullptr;
-    decltype(&ggml_backend_graph_compute_async) backend_graph_compute_async = nullptr;
-    decltype(&ggml_backend_name) backend_name = nullptr;
-    decltype(&ggml_backend_reg_dev_count) backend_reg_dev_count = nullptr;
-    decltype(&ggml_backend_reg_get_proc_address) backend_reg_get_proc_address = nullptr;
-    decltype(&ggml_backend_reg_name) backend_reg_name = nullptr;
-    decltype(&ggml_backend_tensor_get) backend_tensor_get = nullptr;
-    decltype(&ggml_backend_tensor_memset) backend_tensor_memset = nullptr;
-    decltype(&ggml_backend_tensor_set) backend_tensor_set = nullptr;
-    void (*log)(enum ggml_log_level level, const char* format, ...) = nullptr;
+    WINNOW_GGML(get_mem_buffer);
+    WINNOW_GGML(get_mem_size);
+    WINNOW_GGML(get_no_alloc);
+    WINNOW_GGML(tensor_overhead);
+    WINNOW_GGML(type_name);
+    WINNOW_GGML(blck_size);
+    WINNOW_GGML(type_size);
+    WINNOW_GGML(set_name);
+    WINNOW_GGML(new_tensor_4d);
+    WINNOW_GGML(view_1d);
+    WINNOW_GGML(set_rows);
+    WINNOW_GGML(flash_attn_ext);
+    WINNOW_GGML(flash_attn_ext_add_sinks);
+    WINNOW_GGML(backend_buffer_clear);
+    WINNOW_GGML(backend_buffer_copy_tensor);
+    WINNOW_GGML(backend_buffer_free);
+    WINNOW_GGML(backend_buffer_get_base);
+    WINNOW_GGML(backend_buffer_get_size);
+    WINNOW_GGML(backend_buffer_init_tensor);
+    WINNOW_GGML(backend_buft_alloc_buffer);
+    WINNOW_GGML(backend_buft_get_alignment);
+    WINNOW_GGML(backend_buft_get_device);
+    WINNOW_GGML(backend_buft_name);
+    WINNOW_GGML(backend_dev_backend_reg);
+    WINNOW_GGML(backend_dev_buffer_type);
+    WINNOW_GGML(backend_dev_description);
+    WINNOW_GGML(backend_dev_get_props);
+    WINNOW_GGML(backend_dev_memory);
+    WINNOW_GGML(backend_dev_name);
+    WINNOW_GGML(backend_dev_supports_buft);
+    WINNOW_GGML(backend_dev_supports_op);
+    WINNOW_GGML(backend_dev_type);
+    WINNOW_GGML(backend_get_device);
+    WINNOW_GGML(backend_graph_compute_async);
+    WINNOW_GGML(backend_name);
+    WINNOW_GGML(backend_reg_dev_count);
+    WINNOW_GGML(backend_reg_get_proc_address);
+    WINNOW_GGML(backend_reg_name);
+    WINNOW_GGML(backend_tensor_get);
+    WINNOW_GGML(backend_tensor_memset);
+    WINNOW_GGML(backend_tensor_set);
+#undef WINNOW_GGML
+    using Log = void (*)(enum ggml_log_level level, const char* format, ...);
+    Log log = find<Log>("ggml_log_internal");
 };
 
 // Valid after find_ggml found all of them.

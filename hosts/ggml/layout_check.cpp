@@ -65,10 +65,6 @@ void check_types() {
             differ("type " + std::to_string(number) + " is " + found + ", expected " + std::string(name));
         expect_equal("the block of " + found, ggml().blck_size(number), block);
         expect_equal("the size of " + found, ggml().type_size(number), bytes);
-        const ggml_type_traits& traits = *ggml().get_type_traits(number);
-        expect(static_cast<const void*>(traits.type_name) == ggml().type_name(number) && traits.blck_size == block &&
-                   traits.type_size == bytes,
-               "ggml_type_traits");
     }
 }
 
@@ -252,7 +248,7 @@ void check_buffer(ggml_context* context) {
     WINNOW_EXPECT_CALL(Type, ggml_backend_buffer_type_i, get_name, api.backend_buft_name(type));
     WINNOW_EXPECT_CALL(Type, ggml_backend_buffer_type_i, alloc_buffer, api.backend_buft_alloc_buffer(type, 1));
     WINNOW_EXPECT_CALL(Type, ggml_backend_buffer_type_i, get_alignment, api.backend_buft_get_alignment(type));
-    WINNOW_EXPECT_CALL(Type, ggml_backend_buffer_type_i, is_host, api.buft_is_host(type));
+    WINNOW_EXPECT_CALL(Type, ggml_backend_buffer_type_i, is_host, api.backend_buft_is_host(type));
 
     // An interface goes by value. The callee takes as much of it as it knows, which more than that does no harm.
     using Init = ggml_backend_buffer_t (*)(ggml_backend_buffer_type_t, Block, void*, size_t);
@@ -261,7 +257,7 @@ void check_buffer(ggml_context* context) {
     interface.at.at(base) = reinterpret_cast<void*>(stub_with_base<base>);
     constexpr size_t size = 4096;
     const std::unique_ptr<ggml_backend_buffer, Freed> buffer(
-        reinterpret_cast<Init>(reinterpret_cast<void*>(api.buffer_init))(type, interface, &device, size));
+        reinterpret_cast<Init>(reinterpret_cast<void*>(api.backend_buffer_init))(type, interface, &device, size));
     expect(buffer->buft == type && buffer->context == &device && buffer->size == size &&
                api.backend_buffer_get_size(buffer.get()) == size,
            "what is behind the interface of ggml_backend_buffer");

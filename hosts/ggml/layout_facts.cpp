@@ -171,10 +171,6 @@ constexpr void operations_and_types(Facts& facts) {
     WINNOW_NUMBER(ggml_type, GGML_TYPE_Q5_1);
     WINNOW_NUMBER(ggml_type, GGML_TYPE_Q8_0);
     WINNOW_NUMBER(ggml_type, GGML_TYPE_IQ4_NL);
-    WINNOW_SIZE(ggml_type_traits);
-    WINNOW_FIELD(ggml_type_traits, type_name, const char*);
-    WINNOW_FIELD(ggml_type_traits, blck_size, int64_t);
-    WINNOW_FIELD(ggml_type_traits, type_size, size_t);
 }
 
 constexpr void small_enumerations(Facts& facts) {
@@ -285,11 +281,9 @@ constexpr void devices(Facts& facts) {
 // What is looked up by name: ggml_api.hpp, loader.cpp.
 constexpr void functions(Facts& facts) {
     WINNOW_FUNCTION(ggml_version, const char*());
-    WINNOW_FUNCTION(ggml_commit, const char*());
     WINNOW_FUNCTION(ggml_backend_buffer_init, Buffer(BufferType, ggml_backend_buffer_i, void*, size_t));
     WINNOW_FUNCTION(ggml_backend_buft_is_host, bool(BufferType));
     WINNOW_FUNCTION(ggml_nbytes, size_t(ConstTensor));
-    WINNOW_FUNCTION(ggml_get_type_traits, const ggml_type_traits*(ggml_type));
     WINNOW_FUNCTION(ggml_op_name, const char*(ggml_op));
     WINNOW_FUNCTION(ggml_graph_n_nodes, int(Graph));
     WINNOW_FUNCTION(ggml_graph_node, Tensor(Graph, int));

@@ -109,7 +109,7 @@ LayerCounts& Counters::layer(const ggml_tensor* view) {
     const auto found = layers_.find(std::string_view(tensor->name));
     if (found != layers_.end()) return found->second;
     LayerCounts& made = layers_[tensor->name];
-    made.type = ggml().get_type_traits(tensor->type)->type_name;
+    made.type = ggml().type_name(tensor->type);
     return made;
 }
 

@@ -89,7 +89,7 @@ VirtualBuffer* virtual_buffer_touched(const ggml_tensor* node) {
 
 ggml_backend_buffer_t make_virtual_buffer(ggml_backend_buffer_type_t type, size_t size, const KvConfig& config) {
     auto made = std::make_unique<VirtualBuffer>(registration()->plugin.library(), registration()->report, config, size);
-    ggml_backend_buffer_t buffer = ggml().buffer_init(type, buffer_interface, made.get(), size);
+    ggml_backend_buffer_t buffer = ggml().backend_buffer_init(type, buffer_interface, made.get(), size);
     made.release();
     return buffer;
 }

@@ -46,7 +46,7 @@ void VirtualCache::make() {
 void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Counters& counters) {
     if (root->type != GGML_TYPE_F16 && root->type != GGML_TYPE_BF16) {
         throw std::runtime_error(
-            std::string(root->name) + " is of type " + ggml().get_type_traits(root->type)->type_name +
+            std::string(root->name) + " is of type " + ggml().type_name(root->type) +
             "; with WINNOW_KV, which says how keys and values are stored, expected f16 or bf16 (no "
             "-ctk and -ctv)");
     }

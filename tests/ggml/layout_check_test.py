@@ -49,7 +49,6 @@ ALL = (
     *SAMPLE,
     (("ggml.h", "GGML_OP_FLASH_ATTN_EXT,", "GGML_OP_NEWER, GGML_OP_FLASH_ATTN_EXT,"), "expected FLASH_ATTN_EXT"),
     (first("ggml.h", "ggml_tensor"), "the size of ggml_tensor"),
-    (first("ggml.h", "ggml_type_traits"), "ggml_type_traits"),
     (first("ggml-impl.h", "ggml_cgraph"), "ggml_cgraph"),
     (("ggml-impl.h", r"(struct ggml_cgraph \{(?s:.*?))(struct ggml_tensor \*\* nodes)", rf"\g<1>{FUNCTION} \g<2>"),
      "the nodes of ggml_cgraph"),
