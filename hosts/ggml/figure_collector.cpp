@@ -57,16 +57,9 @@ void FigureCollector::end_sequences() {
     figures_ = with_present(figures_);
 }
 
-winnow_cache_stats FigureCollector::present() const {
-    winnow_cache_stats now{};
-    now.struct_size = sizeof now;
-    cache_.expect(cache_.caches().stats(cache_.get(), -1, &now));
-    return now;
-}
-
 // Adds what the cache did since it was made or reset, and keeps what it holds where that is the most so far.
 CacheFigures FigureCollector::with_present(CacheFigures figures) const {
-    const winnow_cache_stats now = present();
+    const winnow_cache_stats now = cache_.stats_of(-1);
     figures.evictions += now.evictions;
     figures.shortfall += now.shortfall;
     figures.eviction_passes += now.eviction_passes;
@@ -86,7 +79,7 @@ void FigureCollector::note_removal(int64_t removed, int64_t tokens) {
     if (removed < least_taken_back || tokens <= most_tokens_ + most_tokens_ / 16) return;
     most_tokens_ = tokens;
     try {
-        keep_fullest(figures_, present());
+        keep_fullest(figures_, cache_.stats_of(-1));
     } catch (const std::exception&) { // a cache that cannot tell is not kept from what follows
     }
 }
@@ -94,22 +87,9 @@ void FigureCollector::note_removal(int64_t removed, int64_t tokens) {
 // Of more tokens a budget may leave as many slots, or fewer.
 void FigureCollector::keep_fullest(CacheFigures& figures, const winnow_cache_stats& now) const {
     if (now.resident_slots == 0) return;
-    if (std::tie(now.tokens, now.resident_slots) < std::tie(figures.tokens, figures.resident_slots)) return;
-    figures.resident_slots = now.resident_slots;
-    figures.tokens = now.tokens;
-    figures.bytes = now.bytes;
-    figures.original_bytes = now.original_bytes;
-    figures.budget_bytes = now.budget_bytes;
-    figures.k_bytes = now.k_bytes;
-    figures.v_bytes = now.v_bytes;
-    figures.dense_bytes = now.dense_k_bytes + now.dense_v_bytes;
-    figures.slot_map_bytes = now.slot_map_bytes;
-    figures.importance_bytes = now.importance_bytes;
-    figures.state_bytes = now.state_bytes;
-    figures.signature_bytes = now.signature_bytes;
-    figures.codebook_bytes = now.codebook_bytes;
-    figures.cold_bytes = now.cold_bytes;
-    figures.disk_bytes = now.disk_bytes;
+    const winnow_cache_stats& before = figures.fullest;
+    if (std::tie(now.tokens, now.resident_slots) < std::tie(before.tokens, before.resident_slots)) return;
+    figures.fullest = now;
     figures.resident_of_layers.assign(static_cast<size_t>(figures.layers), 0);
     for (int64_t layer = 0; layer < figures.layers; ++layer) {
         for (int64_t stream = 0; stream < figures.streams; ++stream) {
@@ -122,10 +102,7 @@ void FigureCollector::keep_fullest(CacheFigures& figures, const winnow_cache_sta
 CacheFigures FigureCollector::now(uint64_t tokens_seen) const {
     CacheFigures figures = with_present(figures_);
     figures.tokens_seen = tokens_seen;
-    for (int64_t stream = 0; stream < figures.streams; ++stream) {
-        const winnow_cache_stats own = cache_.stats_of(stream);
-        figures.of_streams.push_back({own.tokens, own.resident_slots, own.bytes, own.evictions});
-    }
+    for (int64_t stream = 0; stream < figures.streams; ++stream) figures.of_streams.push_back(cache_.stats_of(stream));
     if (profile_) {
         AttentionProfile ended = *profile_;
         ended.end_sequences();

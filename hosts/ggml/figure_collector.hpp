@@ -47,7 +47,6 @@ public:
     CacheFigures now(uint64_t tokens_seen) const;
 
 private:
-    winnow_cache_stats present() const;
     CacheFigures with_present(CacheFigures figures) const;
     void keep_fullest(CacheFigures& figures, const winnow_cache_stats& now) const;
 

@@ -26,11 +26,11 @@ std::string to_text(const CacheFigures& figures) {
         "%s and %lld layers in all (%s, on %s): %llu tokens seen; at its fullest %llu tokens, of which "
         "%.1f were resident in a head (%.1f to %.1f by layer), in %.2f MiB of %.2f MiB reserved; %.1f evictions a head",
         figures.name.c_str(), static_cast<long long>(figures.layers), figures.config.c_str(), figures.device.c_str(),
-        static_cast<unsigned long long>(figures.tokens_seen), static_cast<unsigned long long>(figures.tokens),
-        static_cast<double>(figures.resident_slots) / static_cast<double>(std::max<uint64_t>(heads, 1)),
+        static_cast<unsigned long long>(figures.tokens_seen), static_cast<unsigned long long>(figures.fullest.tokens),
+        static_cast<double>(figures.fullest.resident_slots) / static_cast<double>(std::max<uint64_t>(heads, 1)),
         resident.empty() ? 0.0 : per_head(*std::min_element(resident.begin(), resident.end())),
         resident.empty() ? 0.0 : per_head(*std::max_element(resident.begin(), resident.end())),
-        static_cast<double>(figures.bytes) / (1 << 20), static_cast<double>(figures.full_bytes) / (1 << 20),
+        static_cast<double>(figures.fullest.bytes) / (1 << 20), static_cast<double>(figures.full_bytes) / (1 << 20),
         static_cast<double>(figures.evictions) / static_cast<double>(std::max<uint64_t>(heads, 1)));
     std::string line = text;
     if (figures.reused > 0) {
@@ -42,12 +42,12 @@ std::string to_text(const CacheFigures& figures) {
     if (figures.picks > 0) {
         std::snprintf(text, sizeof text, "; %.1f %% of the pages that were picked were not hot; %.2f MiB of signatures",
                       100 * static_cast<double>(figures.misses) / static_cast<double>(figures.picks),
-                      static_cast<double>(figures.signature_bytes) / (1 << 20));
+                      static_cast<double>(figures.fullest.signature_bytes) / (1 << 20));
         line += text;
     }
-    if (figures.disk_bytes > 0) {
+    if (figures.fullest.disk_bytes > 0) {
         std::snprintf(text, sizeof text, "; %.2f MiB on the disk, of which %.2f MiB were read in %.2f s",
-                      static_cast<double>(figures.disk_bytes) / (1 << 20),
+                      static_cast<double>(figures.fullest.disk_bytes) / (1 << 20),
                       static_cast<double>(figures.bytes_read) / (1 << 20), static_cast<double>(figures.wait_ns) / 1e9);
         line += text;
     }

@@ -6,17 +6,12 @@
 #include <vector>
 
 #include "attention_profile.hpp"
+#include "winnow_cache.h"
 
 namespace winnow::ggml {
 
 // By stream, layer and head the cells whose tokens are resident, ascending.
 using ResidentCells = std::vector<std::vector<std::vector<std::vector<int32_t>>>>;
-
-// What one stream has when it is asked: of llama-server that is a slot, unless its slots share their cells.
-struct StreamFigures {
-    uint64_t tokens = 0, resident_slots = 0, bytes = 0;
-    uint64_t evictions = 0; // since it was empty, or became a copy
-};
 
 struct CacheFigures {
     std::string name;   // of its first tensor
@@ -33,16 +28,13 @@ struct CacheFigures {
     uint64_t reused = 0;        // tokens of prefixes that prompts went on from after another end was cut off
     double reused_resident = 0; // how many of those were still resident in a head, on average
     uint64_t evictions = 0, shortfall = 0, eviction_passes = 0, steps = 0;
-    uint64_t peak_bytes = 0, scratch_bytes = 0; // the most of each
-    // When it held most.
-    uint64_t resident_slots = 0; // over layers and KV heads
-    uint64_t tokens = 0;
-    uint64_t bytes = 0, original_bytes = 0, budget_bytes = 0, full_bytes = 0;
-    uint64_t k_bytes = 0, v_bytes = 0, dense_bytes = 0, slot_map_bytes = 0, importance_bytes = 0, state_bytes = 0;
-    uint64_t signature_bytes = 0, codebook_bytes = 0, cold_bytes = 0, picks = 0, misses = 0; // of recall
-    uint64_t disk_bytes = 0, bytes_read = 0, wait_ns = 0;                                    // of recall with a folder
-    std::vector<uint64_t> resident_of_layers; // over KV heads and streams
-    std::vector<StreamFigures> of_streams;    // now, or when it ended
+    uint64_t picks = 0, misses = 0, bytes_read = 0, wait_ns = 0; // of recall
+    uint64_t peak_bytes = 0, scratch_bytes = 0;                  // the most of each
+    uint64_t full_bytes = 0;                                     // that llama.cpp has reserved
+    winnow_cache_stats fullest{};                                // when it held most
+    std::vector<uint64_t> resident_of_layers;                    // then, over KV heads and streams
+    // Now, or when it ended: of llama-server a stream is a slot, unless its slots share their cells.
+    std::vector<winnow_cache_stats> of_streams;
     // Where WINNOW_REPORT_WITH asks for it: of the newest tokens that there were.
     ResidentCells resident;
     std::vector<LayerProfile> profile;

@@ -35,7 +35,8 @@ Json json_of(const LayerProfile& layer) {
     return object;
 }
 
-Json json_of(const StreamFigures& stream) {
+// Of a stream.
+Json json_of(const winnow_cache_stats& stream) {
     return {{"tokens", stream.tokens},
             {"resident_slots", stream.resident_slots},
             {"bytes", stream.bytes},
@@ -43,6 +44,7 @@ Json json_of(const StreamFigures& stream) {
 }
 
 Json json_of(const CacheFigures& figures) {
+    const winnow_cache_stats& fullest = figures.fullest;
     Json object = {{"name", figures.name},
                    {"config", figures.config},
                    {"policy", figures.policy},
@@ -61,25 +63,25 @@ Json json_of(const CacheFigures& figures) {
                    {"shortfall", figures.shortfall},
                    {"eviction_passes", figures.eviction_passes},
                    {"steps", figures.steps},
-                   {"tokens", figures.tokens},
-                   {"resident_slots", figures.resident_slots},
-                   {"bytes", figures.bytes},
-                   {"k_bytes", figures.k_bytes},
-                   {"v_bytes", figures.v_bytes},
-                   {"dense_bytes", figures.dense_bytes},
-                   {"slot_map_bytes", figures.slot_map_bytes},
-                   {"importance_bytes", figures.importance_bytes},
-                   {"state_bytes", figures.state_bytes},
-                   {"signature_bytes", figures.signature_bytes},
-                   {"codebook_bytes", figures.codebook_bytes},
-                   {"cold_bytes", figures.cold_bytes},
+                   {"tokens", fullest.tokens},
+                   {"resident_slots", fullest.resident_slots},
+                   {"bytes", fullest.bytes},
+                   {"k_bytes", fullest.k_bytes},
+                   {"v_bytes", fullest.v_bytes},
+                   {"dense_bytes", fullest.dense_k_bytes + fullest.dense_v_bytes},
+                   {"slot_map_bytes", fullest.slot_map_bytes},
+                   {"importance_bytes", fullest.importance_bytes},
+                   {"state_bytes", fullest.state_bytes},
+                   {"signature_bytes", fullest.signature_bytes},
+                   {"codebook_bytes", fullest.codebook_bytes},
+                   {"cold_bytes", fullest.cold_bytes},
                    {"picks", figures.picks},
                    {"misses", figures.misses},
-                   {"disk_bytes", figures.disk_bytes},
+                   {"disk_bytes", fullest.disk_bytes},
                    {"bytes_read", figures.bytes_read},
                    {"wait_ns", figures.wait_ns},
-                   {"original_bytes", figures.original_bytes},
-                   {"budget_bytes", figures.budget_bytes},
+                   {"original_bytes", fullest.original_bytes},
+                   {"budget_bytes", fullest.budget_bytes},
                    {"peak_bytes", figures.peak_bytes},
                    {"scratch_bytes", figures.scratch_bytes},
                    {"full_bytes", figures.full_bytes},
