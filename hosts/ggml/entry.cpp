@@ -1,8 +1,5 @@
 // What loader.cpp calls: winnow_ggml_difference compares layouts, winnow_ggml_init loads Winnow and registers.
-#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -29,21 +26,14 @@ ggml_backend_dev_t get_device(ggml_backend_reg_t, size_t index) {
     return index == 0 ? &registration()->device : nullptr;
 }
 
-// At most size bytes of a text, zero terminated; returns the length of the whole.
-size_t copy_text(const std::string& from, char* text, size_t size) {
-    if (text && size > 0) {
-        const size_t length = std::min(size - 1, from.size());
-        std::memcpy(text, from.data(), length);
-        text[length] = 0;
-    }
-    return from.size();
-}
-
-// What an action returns; 0 where it fails, and the reason is in the log.
+// Writes at most size bytes of the text that an action returns, zero terminated; returns the length of the whole. 0
+// where the action fails, and the reason is in the log.
 template <typename Action>
-size_t told(Action&& action) {
+size_t give_text(Action&& action, char* text, size_t size) {
     try {
-        return action();
+        const std::string whole = action();
+        if (text) std::snprintf(text, size, "%s", whole.c_str());
+        return whole.size();
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "%s", error.what());
         return 0;
@@ -53,7 +43,7 @@ size_t told(Action&& action) {
 // Under the name "winnow_ggml_report": the counts of all backend instances that were freed so far, as JSON. Writes at
 // most size bytes, zero terminated, and returns the length of the whole text.
 size_t write_report(char* text, size_t size) {
-    return told([&] { return copy_text(registration()->report.json(), text, size); });
+    return give_text([] { return registration()->report.json(); }, text, size);
 }
 
 // Under the name "winnow_ggml_reset_report": from now on the report counts from nothing, apart from caches that there
@@ -62,9 +52,7 @@ void reset_report() { registration()->report.reset(); }
 
 // Under the name "winnow_ggml_caches": what the virtual caches hold that there are now, as a JSON array of objects as
 // the report's. Not while a graph is computed. Likewise; 0 where it fails, and the reason is in the log.
-size_t write_caches(char* text, size_t size) {
-    return told([&] { return copy_text(VirtualBuffer::living_caches(), text, size); });
-}
+size_t write_caches(char* text, size_t size) { return give_text(VirtualBuffer::living_caches, text, size); }
 
 // Under the name "winnow_ggml_set_kv": the configuration of the caches that are made from now on, as WINNOW_KV; "" or
 // NULL is in place. Returns 0, or, and nothing has changed, 1 with the reason in message.

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tensors.hpp"
+
 namespace winnow::ggml {
 
 namespace {
@@ -92,16 +94,7 @@ bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
         desc_.attn_mask = &mask_;
     }
     if (parameter(node, 1) > 0.0f) {
-        slopes_ = winnow_tensor{};
-        slopes_.struct_size = sizeof slopes_;
-        slopes_.type = WINNOW_TYPE_F32;
-        slopes_.data = const_cast<float*>(slopes);
-        const int64_t heads = q->ne[2];
-        const int64_t bytes = heads * static_cast<int64_t>(sizeof(float));
-        for (int axis = 0; axis < 4; ++axis) {
-            slopes_.shape[axis] = axis == 3 ? heads : 1;
-            slopes_.stride[axis] = axis == 3 ? static_cast<int64_t>(sizeof(float)) : bytes;
-        }
+        slopes_ = flat(WINNOW_TYPE_F32, sizeof(float), slopes, q->ne[2]);
         desc_.mask_slopes = &slopes_;
     }
     if (sink) {
