@@ -321,6 +321,9 @@ public:
     virtual bool is_of_parent() const { return false; }
 };
 
+// A device of the reference, which is a part of every backend: what a self-test holds others to.
+std::unique_ptr<Device> make_reference();
+
 // The one backend that is linked into this shared object; opencl/ and reference/ each define these.
 namespace backend {
 extern const char* const name;

@@ -1,5 +1,5 @@
 // Whether kernels come out right where they are more than plain OpenCL C, in groups of many work-items, with subgroups
-// or tensor cores: one small case of an operation against arithmetic of the host, before it is first used on a device.
+// or tensor cores: one small case of an operation against the reference, before it is first used on a device.
 // What was found is kept beside the compiled programs, by kernel, device, driver and sources of the backend. A driver
 // that compiles a kernel wrong, or not at all, gets the next variant, and the log says so.
 #pragma once

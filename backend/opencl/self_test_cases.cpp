@@ -1,6 +1,7 @@
 // The list of cases, and what they share.
 #include "opencl/self_test_cases.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace winnow::opencl {
@@ -21,24 +22,6 @@ constexpr std::array<OperationCase, 14> all_cases{{{"kv_append", test_kv_append}
                                                    {"page_sign", test_page_sign},
                                                    {"page_pick", test_page_pick}}};
 
-void change_signs(std::vector<double>& row) {
-    constexpr std::array<uint32_t, 2> signs{0x7b1dcdafu, 0xa1b965f4u};
-    for (size_t e = 0; e < row.size(); ++e)
-        if ((signs.at(e / 32) >> (e % 32) & 1) != 0) row[e] = -row[e];
-}
-
-void transform(std::vector<double>& row) { // which is its own inverse
-    const size_t size = row.size();
-    for (size_t half = 1; half < size; half *= 2)
-        for (size_t e = 0; e < size; ++e) {
-            if ((e & half) != 0) continue;
-            const double a = row[e], b = row[e + half];
-            row[e] = a + b;
-            row[e + half] = a - b;
-        }
-    for (double& each : row) each /= std::sqrt(static_cast<double>(size));
-}
-
 } // namespace
 
 std::span<const OperationCase> operation_cases() { return all_cases; }
@@ -51,19 +34,22 @@ uint16_t half_bits(float number) {
     return static_cast<uint16_t>(sign | ((bits >> 13 & 0x3ffff) - ((127 - 15) << 10)));
 }
 
-double half_number(uint16_t bits) {
-    const double magnitude = (bits & 0x7fff) == 0 ? 0 : std::ldexp(1024 + (bits & 0x3ff), (bits >> 10 & 31) - 25);
-    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
-}
-
-void rotate_row(std::vector<double>& row) {
-    change_signs(row);
-    transform(row);
-}
-
-void rotate_back(std::vector<double>& row) {
-    transform(row);
-    change_signs(row);
+bool is_clear(Type type, Norm norm, const std::vector<float>& row) {
+    constexpr int64_t versions = 8; // the row as it is, two that are larger or smaller as a whole, and some with noise
+    constexpr float much = 2e-5f, noise = 1e-4f;
+    CaseNumbers numbers;
+    CaseRows<float> all(Type::f32, 1, versions, static_cast<int64_t>(row.size()));
+    for (int64_t version = 0; version < versions; ++version)
+        for (size_t e = 0; e < row.size(); ++e) {
+            const bool is_more = version < 3 ? version == 1 : numbers.below(2) == 1;
+            const float change = version == 0 ? 0 : version < 3 ? much : noise;
+            all.at(0, version, static_cast<int64_t>(e)) = row[e] * (is_more ? 1 + change : 1 - change);
+        }
+    CaseRows<uint8_t> stored = stored_as<uint8_t>(type, all, norm);
+    for (int64_t version = 1; version < versions; ++version)
+        if (!std::equal(&stored.at(0, 0, 0), &stored.at(0, 0, 0) + stored.stored(), &stored.at(0, version, 0)))
+            return false;
+    return true;
 }
 
 CaseSegment::CaseSegment(CaseNumbers& numbers, int64_t heads, int64_t slots, int64_t size, Type k_type, Type v_type)
@@ -84,22 +70,8 @@ Segment CaseSegment::segment() {
 }
 
 std::string CaseSegment::compared(CaseSegment& right) {
-    return first_of({tokens.compared("slot", right.tokens), k.compared("k", right.k), v.compared("v", right.v),
-                     importance.compared("importance", right.importance)});
-}
-
-void CaseSegment::copy_slot(int64_t head, int64_t slot, CaseSegment& to, int64_t to_slot) {
-    for (int64_t i = 0; i < k.stored(); ++i) to.k.at(head, to_slot, i) = k.at(head, slot, i);
-    for (int64_t i = 0; i < v.stored(); ++i) to.v.at(head, to_slot, i) = v.at(head, slot, i);
-    to.tokens.at(head, 0, to_slot) = tokens.at(head, 0, slot);
-    to.importance.at(head, 0, to_slot) = importance.at(head, 0, slot);
-}
-
-std::vector<int64_t> CaseSegment::free_slots(int64_t head) {
-    std::vector<int64_t> free;
-    for (int64_t slot = 0; slot < tokens.elements; ++slot)
-        if (tokens.at(head, 0, slot) < 0) free.push_back(slot);
-    return free;
+    return first_of({tokens.compared(right.tokens, "slot"), k.compared(right.k, "k"), v.compared(right.v, "v"),
+                     importance.compared(right.importance, "importance")});
 }
 
 } // namespace winnow::opencl

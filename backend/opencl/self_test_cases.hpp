@@ -1,6 +1,6 @@
 // The cases of the self-test, each a function of any device: it launches the operation over host memory, waits, and
-// says what came out wrong; empty: nothing. Numbers are such that f16 and q8_0 have them whole, so that most results
-// are right to the bit. They share no arithmetic with kernels.
+// says what came out otherwise than on the reference; empty: nothing. Numbers are such that f16 and q8_0 have them
+// whole, so that most results are right to the bit.
 #pragma once
 
 #include <array>
@@ -65,10 +65,10 @@ private:
 };
 
 uint16_t half_bits(float number); // of one that f16 has whole, and that is 0 or at least 2^-14
-double half_number(uint16_t bits);
 
-void rotate_row(std::vector<double>& row); // R of docs/formats.md, of 32 or 64 elements
-void rotate_back(std::vector<double>& row);
+// Whether a row of a turbo format has the same bytes where its numbers are a little others, so that the float
+// arithmetic of a kernel takes it to no other ones.
+bool is_clear(Type type, Norm norm, const std::vector<float>& row);
 
 // Rows of a tensor [1, heads, rows, elements] in host memory, as numbers T.
 template <typename T>
@@ -98,7 +98,7 @@ struct CaseRows {
 
     // The first that is another one than it has to be, or for numbers, is farther than `most` and `share` of it from
     // that.
-    std::string compared(const char* name, CaseRows& right, double most = 0, double share = 0) {
+    std::string compared(CaseRows& right, const char* name, double most = 0, double share = 0) {
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t row = 0; row < rows; ++row)
                 for (int64_t i = 0; i < stored(); ++i) {
@@ -113,6 +113,28 @@ struct CaseRows {
         return {};
     }
 };
+
+// Rows in another type, as the reference stores or reads them.
+template <typename To, typename From>
+CaseRows<To> stored_as(Type type, CaseRows<From>& rows, Norm norm = Norm::corrected) {
+    CaseRows<To> stored(type, rows.heads, rows.rows, rows.elements);
+    KvRequantize args;
+    args.src = rows.tensor();
+    args.dst = stored.tensor();
+    args.norm = norm;
+    make_reference()->launch(args, false);
+    return stored;
+}
+
+// What run(device, state) makes of a state on this device and not on the reference. how: it is compared.
+template <typename State, typename Run, typename... How>
+std::string difference(Device& device, const State& before, const Run& run, How... how) {
+    State found = before, right = before;
+    run(device, found);
+    device.finish();
+    run(*make_reference(), right);
+    return found.compared(right, how...);
+}
 
 // The first that is not empty.
 inline std::string first_of(std::initializer_list<std::string> found) {
@@ -132,8 +154,6 @@ struct CaseSegment {
                 Type v_type = Type::f16);
     Segment segment();
     std::string compared(CaseSegment& right);
-    void copy_slot(int64_t head, int64_t slot, CaseSegment& to, int64_t to_slot); // row, token and importance
-    std::vector<int64_t> free_slots(int64_t head);
 };
 
 } // namespace winnow::opencl

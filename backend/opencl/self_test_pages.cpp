@@ -1,6 +1,6 @@
 // Pages that are signed, and picked by a query.
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "device/pages.hpp"
 #include "opencl/self_test_cases.hpp"
@@ -20,6 +20,7 @@ struct PagesCase {
     CaseRows<int32_t> signatures{Type::i32, page_heads, blocks, block_words};
     CaseRows<int32_t> frames{Type::i32, page_heads, 1, frame_count, -1};
     CaseRows<uint16_t> centers{Type::f16, page_heads, 1, key_size + 1};
+    CaseRows<int32_t> counts{Type::i32, page_heads, 1, 4};
 
     PagesCase() {
         for (int64_t head = 0; head < page_heads; ++head) {
@@ -48,50 +49,35 @@ struct PagesCase {
     bool sign(int64_t head, int64_t page, int64_t element) {
         return (signs(head, page, element) >> element % 8 & 1) != 0;
     }
+
+    // After a pick.
+    std::string compared(PagesCase& right) {
+        return first_of(
+            {frames.compared(right.frames, "frame"), counts.compared(right.counts, "count"), hot.compared(right.hot)});
+    }
 };
 
-double number_of(uint16_t bits) {
-    const double size = std::ldexp(1 + (bits & 0x3ff) / 1024.0, (bits >> 10 & 31) - 15);
-    return (bits & 0x8000) != 0 ? -size : size;
-}
-
-std::vector<double> rotated_mean(PagesCase& problem, int64_t head, int64_t page) {
-    std::vector<double> mean(key_size);
-    double live = 0;
-    for (int64_t slot = page * page_slots; slot < (page + 1) * page_slots; ++slot) {
-        if (!problem.is_live(head, slot)) continue;
-        ++live;
-        for (int64_t e = 0; e < key_size; ++e)
-            mean[static_cast<size_t>(e)] += number_of(problem.cold.k.at(head, slot, e));
-    }
-    for (double& each : mean) each = live > 0 ? each / live : -1; // without rows signs are 0
-    if (live > 0) rotate_row(mean);
-    return mean;
-}
-
-// The pages of the largest scores, in ascending order.
-std::vector<int64_t> best_pages(PagesCase& problem, CaseRows<float>& q, double scale, int64_t head) {
-    std::vector<double> scores(page_count);
-    for (int64_t h = head * page_queries; h < (head + 1) * page_queries; ++h) {
-        std::vector<double> query(&q.at(h, 0, 0), &q.at(h, 0, 0) + key_size), z(page_count);
-        rotate_row(query);
-        double sum = 0;
+// r of each page; -1 where it has no rows, whose signs are 0.
+CaseRows<float> rotated_means(PagesCase& problem) {
+    CaseRows<float> keys = stored_as<float>(Type::f32, problem.cold.k);
+    CaseRows<float> means(Type::f32, page_heads, page_count, key_size);
+    std::vector<std::pair<int64_t, int64_t>> empty;
+    for (int64_t head = 0; head < page_heads; ++head)
         for (int64_t page = 0; page < page_count; ++page) {
-            if (!problem.is_live(head, page * page_slots) && !problem.is_live(head, page * page_slots + 1)) continue;
-            double product = 0;
-            for (int64_t e = 0; e < key_size; ++e)
-                product += problem.sign(head, page, e) ? query[static_cast<size_t>(e)] : -query[static_cast<size_t>(e)];
-            sum += z[static_cast<size_t>(page)] = std::exp(scale * product);
+            float live = 0;
+            for (int64_t slot = page * page_slots; slot < (page + 1) * page_slots; ++slot) {
+                if (!problem.is_live(head, slot)) continue;
+                ++live;
+                for (int64_t e = 0; e < key_size; ++e) means.at(head, page, e) += keys.at(head, slot, e);
+            }
+            for (int64_t e = 0; e < key_size; ++e) means.at(head, page, e) /= std::max(live, 1.0f);
+            if (live == 0) empty.emplace_back(head, page);
         }
-        for (size_t page = 0; page < z.size(); ++page) scores[page] += z[page] / sum;
-    }
-    std::vector<int64_t> pages(page_count);
-    std::iota(pages.begin(), pages.end(), 0);
-    std::sort(pages.begin(), pages.end(),
-              [&](int64_t a, int64_t b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
-    pages.resize(picked);
-    std::sort(pages.begin(), pages.end());
-    return pages;
+    Hadamard args;
+    args.src = args.dst = means.tensor();
+    make_reference()->launch(args, false);
+    for (const auto& [head, page] : empty) std::fill_n(&means.at(head, page, 0), key_size, -1.0f);
+    return means;
 }
 
 } // namespace
@@ -106,54 +92,36 @@ std::string test_page_sign(Device& device) {
         for (int64_t i = 0; i < page_slots; ++i) right_hot.at(head, 0, 2 * page_slots + i) = free_slot;
     device.launch(PageSign{found.index(), found.cold.segment(), found.hot.segment(), 0, page_count});
     device.finish();
+    CaseRows<float> right = rotated_means(found);
     for (int64_t head = 0; head < page_heads; ++head)
-        for (int64_t page = 0; page < page_count; ++page) {
-            const std::vector<double> right = rotated_mean(found, head, page);
+        for (int64_t page = 0; page < page_count; ++page)
             for (int64_t e = 0; e < key_size; ++e) {
-                const double its = right[static_cast<size_t>(e)];
-                if (std::abs(its) < 1e-3 || found.sign(head, page, e) == (its >= 0)) continue; // or as it was rounded
+                const float its = right.at(head, page, e);
+                if (std::abs(its) < 1e-3f || found.sign(head, page, e) == (its >= 0)) continue; // or as it was rounded
                 return "sign " + std::to_string(e) + " of page " + std::to_string(page) + " of head " +
                        std::to_string(head) + " is not that of " + std::to_string(its);
             }
-        }
-    return first_of({found.frames.compared("frame", right_frames), found.hot.tokens.compared("slot", right_hot)});
+    return first_of({found.frames.compared(right_frames, "frame"), found.hot.tokens.compared(right_hot, "slot")});
 }
 
 std::string test_page_pick(Device& device) {
-    PagesCase found;
+    PagesCase before;
     CaseRows<float> q(Type::f32, page_heads * page_queries, 1, key_size);
-    CaseRows<int32_t> counts(Type::i32, page_heads, 1, 4), right_counts = counts;
-    for (int32_t& each : found.signatures.values) each = static_cast<int32_t>(found.numbers.bits());
-    for (float& each : q.values) each = found.numbers.number();
-    PagePick args;
-    args.scale = .125f;
-    PagesCase right = found;
-    for (int64_t head = 0; head < page_heads; ++head) {
-        const std::vector<int64_t> pages = best_pages(found, q, static_cast<double>(args.scale), head);
-        for (size_t frame = 0; frame < pages.size(); ++frame) {
-            right.frames.at(head, 0, static_cast<int64_t>(frame)) = static_cast<int32_t>(pages[frame]);
-            for (int64_t i = 0; i < page_slots; ++i) {
-                const int64_t slot = pages[frame] * page_slots + i, to = static_cast<int64_t>(frame) * page_slots + i;
-                if (!found.is_live(head, slot)) continue;
-                const float importance = right.hot.importance.at(head, 0, to);
-                found.cold.copy_slot(head, slot, right.hot, to);
-                right.hot.importance.at(head, 0, to) = importance; // pages have none
-            }
-        }
-        right_counts.at(head, 0, 0) = right_counts.at(head, 0, 2) = picked;
-    }
-    args.index = found.index();
-    args.cold = found.cold.segment();
-    args.hot = found.hot.segment();
-    args.q = q.tensor();
-    args.count = picked;
-    args.pinned_from = page_count;
-    args.visible_end = cold_slots;
-    args.counts = counts.tensor();
-    device.launch(args);
-    device.finish();
-    return first_of({found.frames.compared("frame", right.frames), counts.compared("count", right_counts),
-                     found.hot.compared(right.hot)});
+    for (int32_t& each : before.signatures.values) each = static_cast<int32_t>(before.numbers.bits());
+    for (float& each : q.values) each = before.numbers.number();
+    return difference(device, before, [&](Device& on, PagesCase& its) {
+        PagePick args;
+        args.index = its.index();
+        args.cold = its.cold.segment();
+        args.hot = its.hot.segment();
+        args.q = q.tensor();
+        args.scale = .125f;
+        args.count = picked;
+        args.pinned_from = page_count;
+        args.visible_end = cold_slots;
+        args.counts = its.counts.tensor();
+        on.launch(args);
+    });
 }
 
 } // namespace winnow::opencl

@@ -89,3 +89,9 @@ std::unique_ptr<Buffer> ReferenceDevice::import_host(void* data, uint64_t size) 
 std::unique_ptr<Event> ReferenceDevice::mark() { return std::make_unique<CompletedEvent>(); }
 
 } // namespace winnow::reference
+
+namespace winnow {
+
+std::unique_ptr<Device> make_reference() { return std::make_unique<reference::ReferenceDevice>(DeviceRequest{}); }
+
+} // namespace winnow

@@ -88,12 +88,12 @@ TEST(opencl_self_test, one_element_of_attention_that_is_wrong_is_found) {
                            std::numeric_limits<float>::quiet_NaN()};
     for (const float more : wrong) {
         const std::string said = attention_with([&](const Sdpa& args) { last_element(args) += more; });
-        EXPECT_EQ(said.rfind("element 63 of head 3 is ", 0), 0u) << said;
+        EXPECT_EQ(said.rfind("element 63 of row 0 of head 3 is ", 0), 0u) << said;
     }
     WrongDevice wrong_rows("sdpa");
-    EXPECT_EQ(test_packed_rows(wrong_rows).rfind("element 0 of head 0 is ", 0), 0u);
+    EXPECT_EQ(test_packed_rows(wrong_rows).rfind("element 0 of row 0 of head 0 is ", 0), 0u);
     WrongDevice wrong_prompt("sdpa");
-    EXPECT_EQ(test_prompt(wrong_prompt).rfind("element 0 of head 0, token 0, is ", 0), 0u);
+    EXPECT_EQ(test_prompt(wrong_prompt).rfind("element 0 of row 0 of head 0 is ", 0), 0u);
     EXPECT_NE(attention_with([](const Sdpa& args) { last_element(args) += args.v_threshold != 0 ? 3.0f : 0.0f; }), "")
         << "the way without products of matrices is tested, too";
 }
