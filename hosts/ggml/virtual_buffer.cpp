@@ -107,7 +107,6 @@ void VirtualBuffer::add(ggml_tensor* tensor) {
         const std::lock_guard lock(living().mutex); // others may look for memory to copy from
         if (!roots_.insert(tensor).second) return;
     }
-    if (!in_place_) reserved_.emplace_back(tensor->data, ggml().nbytes(tensor), tensor->name);
     if (is_open_ && !in_place_) close(tensor);
 }
 

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "access_fault.hpp"
 #include "ggml-backend-impl.h"
 #include "kv_config.hpp"
 #include "plugin.hpp"
@@ -111,7 +109,6 @@ private:
     size_t size_;
     int64_t number_; // in the order in which buffers were made
     std::set<const ggml_tensor*> roots_;
-    std::list<ReservedRange> reserved_; // of the roots, unless they are in place
     std::optional<Context> context_;
     std::vector<std::shared_ptr<VirtualCache>> caches_;
     std::string poisoned_;

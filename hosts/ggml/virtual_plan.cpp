@@ -137,7 +137,6 @@ void VirtualBuffer::stay_in_place(const ggml_tensor* node, const std::string& re
                    without_name(node, reason)});
     log_line(GGML_LOG_LEVEL_WARN, "%s", to_text(*in_place_).c_str());
     claimed_.clear();
-    reserved_.clear();
     caches_.clear();
     context_.reset();
 }
