@@ -248,7 +248,7 @@ int32_t WINNOW_CALL cache_tokens(winnow_cache* cache, int64_t sequence, int64_t 
     return on_cache(cache, "cache_tokens", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         expect_layer(*cache, layer);
-        expect_head(*cache, head);
+        expect_head(*cache, layer, head);
         winnow_cache_tokens value = read_struct(look, "look");
         check_reserved(value.reserved, "look");
         const std::vector<cache::HeldToken> held = inside.tokens(sequence, layer, head, value.importance != nullptr);
@@ -268,7 +268,7 @@ int32_t WINNOW_CALL cache_set_importance(winnow_cache* cache, int64_t sequence, 
     return on_cache(cache, "cache_set_importance", [&](cache::Cache& inside) {
         expect_sequence(*cache, "sequence", sequence);
         expect_layer(*cache, layer);
-        expect_head(*cache, head);
+        expect_head(*cache, layer, head);
         const std::span<const int64_t> all = checked_positions(*cache, positions, count);
         if (count > 0) checked(importance, "importance");
         inside.set_importance(sequence, layer, head, all, {importance, all.size()});

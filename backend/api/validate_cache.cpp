@@ -67,7 +67,13 @@ void expect_apart_from_keys(const winnow_cache_rows_desc& given) {
     }
 }
 
-void check_v_in_k(const winnow_cache_rows_desc& given, const cache::Shape& shape) {
+const cache::LayerShape& shape_of(const winnow_cache& cache, int64_t layer) {
+    expect_layer(cache, layer);
+    return cache.request.shape.layer(layer);
+}
+
+void check_v_in_k(const winnow_cache& cache, const winnow_cache_rows_desc& given) {
+    const cache::LayerShape& shape = shape_of(cache, given.layer);
     expect_count("has_v_in_k", given.has_v_in_k, 1, 0);
     if (given.has_v_in_k == 0) {
         expect_count("v_first", given.v_first, 0, 0);
@@ -89,18 +95,35 @@ void check_new_tokens(const winnow_cache& cache, const winnow_cache_rows_desc& g
     }
 }
 
-void check_shapes(const cache::CacheRows& rows, const cache::Shape& shape) {
+void check_shapes(const cache::CacheRows& rows, const cache::LayerShape& shape) {
     const int64_t count = rows.tokens ? rows.tokens.shape[3] : (rows.k ? rows.k : rows.v).shape[2];
     if (rows.tokens) expect_shape(rows.tokens, "tokens", {1, 1, 1, -1});
     if (rows.k) expect_shape(rows.k, "k", {1, shape.kv_heads, count, shape.head_size});
     if (rows.v) expect_shape(rows.v, "v", {1, shape.kv_heads, count, shape.v_head_size});
 }
 
+// Of a description of a cache whose layers are alike, or of one layer.
+template <class Desc>
+cache::LayerShape to_layer_shape(const Desc& given) {
+    expect_count("kv_num_heads", given.kv_num_heads, most_axis);
+    expect_count("q_num_heads", given.q_num_heads, most_axis);
+    if (given.q_num_heads % given.kv_num_heads != 0) {
+        invalid("q_num_heads is " + std::to_string(given.q_num_heads) + ", expected a multiple of kv_num_heads, " +
+                std::to_string(given.kv_num_heads));
+    }
+    expect_count("head_size", given.head_size, most_axis);
+    expect_count("v_head_size", given.v_head_size, most_axis, 0);
+    return {.q_heads = given.q_num_heads,
+            .kv_heads = given.kv_num_heads,
+            .head_size = given.head_size,
+            .v_head_size = given.v_head_size != 0 ? given.v_head_size : given.head_size};
+}
+
 cache::CacheRows to_known_rows(const winnow_cache& cache, const winnow_cache_rows_desc& given, Access access) {
     if (given.tokens == nullptr) invalid("tokens is NULL, expected the tokens' positions, or cells");
     if (given.k == nullptr && given.v == nullptr) invalid("neither k nor v is given, expected one of them or both");
     const cache::CacheRows rows = to_rows(cache, given, access);
-    check_shapes(rows, cache.request.shape);
+    check_shapes(rows, shape_of(cache, rows.layer));
     if (access == Access::output) {
         expect_apart({{rows.k, "k"}, {rows.v, "v"}}, {{rows.tokens, "tokens"}});
     }
@@ -113,7 +136,7 @@ cache::CacheRows to_new_rows(const winnow_cache& cache, const winnow_cache_rows_
     }
     check_new_tokens(cache, given);
     const cache::CacheRows rows = to_rows(cache, given, Access::input);
-    check_shapes(rows, cache.request.shape);
+    check_shapes(rows, shape_of(cache, rows.layer));
     return rows;
 }
 
@@ -122,25 +145,13 @@ cache::CacheRows to_new_rows(const winnow_cache& cache, const winnow_cache_rows_
 cache::CacheRequest to_cache_request(const winnow_cache_desc* desc) {
     const winnow_cache_desc given = read_desc(desc, "desc");
     expect_count("layers", given.layers, most_axis);
-    expect_count("kv_num_heads", given.kv_num_heads, most_axis);
-    expect_count("q_num_heads", given.q_num_heads, most_axis);
-    if (given.q_num_heads % given.kv_num_heads != 0) {
-        invalid("q_num_heads is " + std::to_string(given.q_num_heads) + ", expected a multiple of kv_num_heads, " +
-                std::to_string(given.kv_num_heads));
-    }
-    expect_count("head_size", given.head_size, most_axis);
-    expect_count("v_head_size", given.v_head_size, most_axis, 0);
     expect_count("context", given.context, most_tokens);
     expect_count("max_sequences", given.max_sequences, most_axis, 0);
     expect_count("cells", given.cells, most_tokens, 0);
     cache::CacheRequest request;
     request.config = given.config != nullptr && *given.config != 0 ? std::string_view(given.config) : default_config;
-    request.shape = {.layers = given.layers,
-                     .kv_heads = given.kv_num_heads,
-                     .head_size = given.head_size,
-                     .v_head_size = given.v_head_size != 0 ? given.v_head_size : given.head_size,
-                     .context = given.context};
-    request.q_heads = given.q_num_heads;
+    request.shape.layers.assign(static_cast<size_t>(given.layers), to_layer_shape(given));
+    request.shape.context = given.context;
     request.max_sequences = given.max_sequences != 0 ? given.max_sequences : 1;
     request.cells = given.cells;
     add_resources(request, given);
@@ -155,13 +166,13 @@ cache::CacheRows to_cache_rows(const winnow_cache& cache, const winnow_cache_row
 
 cache::CacheRows to_exported_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc) {
     const winnow_cache_rows_desc given = read_desc(desc, "desc");
-    check_v_in_k(given, cache.request.shape);
+    check_v_in_k(cache, given);
     return to_known_rows(cache, given, Access::output);
 }
 
 cache::CacheRows to_imported_rows(const winnow_cache& cache, const winnow_cache_rows_desc* desc) {
     const winnow_cache_rows_desc given = read_desc(desc, "desc");
-    check_v_in_k(given, cache.request.shape);
+    check_v_in_k(cache, given);
     return to_new_rows(cache, given);
 }
 
@@ -187,11 +198,11 @@ cache::CacheLoading to_cache_loading(const winnow_cache& cache, const winnow_cac
 }
 
 void expect_layer(const winnow_cache& cache, int64_t layer) {
-    expect_count("layer", layer, cache.request.shape.layers - 1, 0);
+    expect_count("layer", layer, cache.request.shape.layer_count() - 1, 0);
 }
 
-void expect_head(const winnow_cache& cache, int64_t head) {
-    expect_count("head", head, cache.request.shape.kv_heads - 1, 0);
+void expect_head(const winnow_cache& cache, int64_t layer, int64_t head) {
+    expect_count("head", head, shape_of(cache, layer).kv_heads - 1, 0);
 }
 
 void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequence) {

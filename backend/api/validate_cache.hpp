@@ -24,7 +24,7 @@ cache::CacheSaving to_cache_saving(const winnow_cache& cache, const winnow_cache
 cache::CacheLoading to_cache_loading(const winnow_cache& cache, const winnow_cache_state_desc* desc);
 
 void expect_layer(const winnow_cache& cache, int64_t layer);
-void expect_head(const winnow_cache& cache, int64_t head);
+void expect_head(const winnow_cache& cache, int64_t layer, int64_t head);
 void expect_sequence(const winnow_cache& cache, const char* name, int64_t sequence);
 void expect_sequence_or_all(const winnow_cache& cache, int64_t sequence); // -1: all
 void expect_tokens(const cache::CacheRequest& request, const char* name, int64_t tokens);

@@ -14,12 +14,13 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// Little-endian doubles, of any alignment: `count` for each layer.
-std::vector<double> numbers_of(Bytes bytes, const cache::Shape& shape, int64_t count) {
-    const auto all = static_cast<size_t>(shape.layers * count);
+// Little-endian doubles, of any alignment: `count` for each layer, or for each KV head of each layer.
+std::vector<double> numbers_of(Bytes bytes, const char* each, int64_t all_of_them, int64_t count) {
+    const auto all = static_cast<size_t>(all_of_them * count);
     if (bytes.size() != all * sizeof(double))
         invalid("size is " + std::to_string(bytes.size()) + ", expected " + std::to_string(all * sizeof(double)) +
-                ": of each layer, " + std::to_string(shape.layers) + " in all, " + std::to_string(count) + " doubles");
+                ": of each " + each + ", " + std::to_string(all_of_them) + " in all, " + std::to_string(count) +
+                " doubles");
     std::vector<double> numbers;
     numbers.reserve(all);
     for (size_t at = 0; at < bytes.size(); at += sizeof(double)) {
@@ -31,7 +32,7 @@ std::vector<double> numbers_of(Bytes bytes, const cache::Shape& shape, int64_t c
 }
 
 void add_profile(cache::CacheRequest& request, Bytes bytes) {
-    const std::vector<double> numbers = numbers_of(bytes, request.shape, 3);
+    const std::vector<double> numbers = numbers_of(bytes, "layer", request.shape.layer_count(), 3);
     for (size_t at = 0; at < numbers.size(); ++at)
         if (!std::isfinite(numbers[at]))
             invalid("profile[" + std::to_string(at) + "] is " + std::to_string(numbers[at]) +
@@ -41,7 +42,9 @@ void add_profile(cache::CacheRequest& request, Bytes bytes) {
 }
 
 void add_network(cache::CacheRequest& request, Bytes bytes) {
-    const std::vector<double> numbers = numbers_of(bytes, request.shape, request.shape.kv_heads * network_numbers);
+    int64_t heads = 0;
+    for (const cache::LayerShape& each : request.shape.layers) heads += each.kv_heads;
+    const std::vector<double> numbers = numbers_of(bytes, "KV head", heads, network_numbers);
     for (size_t at = 0; at < numbers.size(); ++at) {
         if (!(std::fabs(numbers[at]) <= largest_network_number))
             invalid("network[" + std::to_string(at) + "] is " + std::to_string(numbers[at]) +

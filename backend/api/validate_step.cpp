@@ -50,8 +50,7 @@ void check_cell_mode(const winnow_cache_step_desc& given, int64_t cells) {
                 ", expected 0 in a cache with cells, where the mask alone says what a query sees");
 }
 
-void check_shapes(const cache::CacheStep& all, const cache::CacheRequest& of) {
-    const cache::Shape& shape = of.shape;
+void check_shapes(const cache::CacheStep& all, const cache::LayerShape& shape) {
     const Tensor& one = all.k ? all.k : all.q;
     const int64_t batch = one.shape[0], tokens = one.shape[2];
     if (all.k) {
@@ -60,9 +59,9 @@ void check_shapes(const cache::CacheStep& all, const cache::CacheRequest& of) {
     }
     if (all.cells) expect_shape(all.cells, "cells", {batch, 1, 1, tokens});
     if (!all.q) return;
-    expect_shape(all.q, "q", {batch, of.q_heads, tokens, shape.head_size});
-    expect_shape(all.out, "out", {batch, of.q_heads, tokens, shape.v_head_size});
-    const std::array<int64_t, 4> per_head = {1, 1, 1, of.q_heads};
+    expect_shape(all.q, "q", {batch, shape.q_heads, tokens, shape.head_size});
+    expect_shape(all.out, "out", {batch, shape.q_heads, tokens, shape.v_head_size});
+    const std::array<int64_t, 4> per_head = {1, 1, 1, shape.q_heads};
     if (all.alibi_slopes) expect_shape(all.alibi_slopes, "alibi_slopes", per_head);
     if (all.head_sink) expect_shape(all.head_sink, "head_sink", per_head);
     if (all.mask_slopes) expect_shape(all.mask_slopes, "mask_slopes", per_head);
@@ -85,6 +84,7 @@ cache::CacheStep to_shared(const winnow_cache& cache, const winnow_cache_step_de
                             Access access = Access::input) {
         return to_tensor(*cache.context, from, {name, types, access}, Memory::required);
     };
+    const cache::LayerShape& shape = cache.request.shape.layer(given.layer);
     cache::CacheStep all;
     all.layer = given.layer;
     all.k = tensor(given.k, "k", dense_types);
@@ -95,10 +95,10 @@ cache::CacheStep to_shared(const winnow_cache& cache, const winnow_cache_step_de
     all.head_sink = tensor(given.head_sink, "head_sink", float_type);
     all.mask_slopes = tensor(given.mask_slopes, "mask_slopes", float_type);
     all.cells = tensor(given.cells, "cells", index_types);
-    all.scale = to_scale(given.scale, cache.request.shape.head_size, "scale");
+    all.scale = to_scale(given.scale, shape.head_size, "scale");
     all.softcap = to_softcap(given.softcap, "softcap");
     all.window_left = to_window(given.window_left, "window_left");
-    check_shapes(all, cache.request);
+    check_shapes(all, shape);
     expect_apart_from_inputs({{all.out, "out"}}, all);
     return all;
 }
@@ -144,7 +144,7 @@ cache::CacheStep to_step(const winnow_cache& cache, const cache::CacheStep& all,
     if (step.mask) expect_mask(step.mask, "attn_mask", step.q, 1, "the cells"); // those it has no column for are hidden
     expect_mask_slopes(step.mask_slopes, "mask_slopes", step.mask);
     if (!step.scores_out) return step;
-    expect_shape(step.scores_out, "scores_out", {1, of.q_heads, rows.count, -1});
+    expect_shape(step.scores_out, "scores_out", {1, step.q.shape[1], rows.count, -1});
     if (step.scores_out.shape[3] < of.cells)
         invalid("scores_out.shape[3] is " + std::to_string(step.scores_out.shape[3]) +
                 ", expected at least the cells, " + std::to_string(of.cells));

@@ -48,7 +48,7 @@ std::vector<Sequence> CacheState::new_sequences() const {
 
 Sequence CacheState::new_sequence() const {
     Sequence sequence;
-    for (int64_t layer = 0; layer < geometry->shape().layers; ++layer) sequence.layers.emplace_back(*geometry, layer);
+    for (int64_t layer = 0; layer < geometry->layers(); ++layer) sequence.layers.emplace_back(*geometry, layer);
     return sequence;
 }
 

@@ -38,7 +38,7 @@ struct ColdScratch {
     Rows end;                    // what an eviction pass appends to
 
     uint64_t bytes(const Geometry& geometry) const {
-        return map ? map->size() + read.size() + bytes_of(geometry, 0, Part::packed, end.slots) : 0;
+        return map ? map->size() + read.size() + shared_rows_bytes(geometry, end.slots) : 0;
     }
 };
 

@@ -18,7 +18,6 @@ namespace winnow::cache {
 struct CacheRequest {
     std::string config;
     Shape shape;
-    int64_t q_heads = 1;
     int64_t max_sequences = 1;
     int64_t cells = 0;
     std::vector<LayerProfile> profile;

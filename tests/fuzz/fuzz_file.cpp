@@ -78,19 +78,16 @@ private:
     static std::vector<LayerBytes> layer_bytes(const CacheSetup& setup) {
         cache::CacheRequest request;
         request.config = setup.config;
-        request.shape = {.layers = setup.layers,
-                         .kv_heads = setup.kv_heads,
-                         .head_size = setup.size,
-                         .v_head_size = setup.size,
-                         .context = setup.context};
-        request.q_heads = setup.heads;
+        request.shape.layers.assign(static_cast<size_t>(setup.layers),
+                                    {setup.heads, setup.kv_heads, setup.size, setup.size});
+        request.shape.context = setup.context;
         request.max_sequences = setup.sequences;
         request.cells = setup.cells;
         const cache::Geometry geometry(request, cache::parse(setup.config));
         std::vector<LayerBytes> layers;
         for (int64_t layer = 0; layer < setup.layers; ++layer)
             layers.push_back({bytes_of(geometry, layer, cache::Part::dense, geometry.dense_slots()),
-                              geometry.state().size, bytes_of(geometry, layer, cache::Part::packed, 1)});
+                              geometry.state(layer).size, bytes_of(geometry, layer, cache::Part::packed, 1)});
         return layers;
     }
 

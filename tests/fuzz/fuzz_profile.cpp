@@ -36,11 +36,11 @@ Case draw(Input& input) {
     static constexpr const char* policies[] = {"h2o", "winnow", "window", "scissorhands", "random", "tova"};
     Case drawn;
     drawn.is_binary = (input.byte() & 1) != 0;
-    drawn.shape = {.layers = 1,
-                   .kv_heads = input.within(1, 2),
-                   .head_size = 16 * input.within(1, 2),
-                   .v_head_size = 16,
-                   .context = input.within(1, 4096)};
+    cache::LayerShape layer{.v_head_size = 16};
+    layer.kv_heads = layer.q_heads = input.within(1, 2);
+    layer.head_size = 16 * input.within(1, 2);
+    drawn.shape.layers = {layer};
+    drawn.shape.context = input.within(1, 4096);
     std::ostringstream text;
     text << "adaptive_budget:budget=" << input.choice(budgets) << ",sink=" << input.within(0, 4)
          << ",least=" << input.choice(leasts) << ",policy=" << input.choice(policies) << ",entropy=" << weight(input)
@@ -52,14 +52,14 @@ Case draw(Input& input) {
 
 // As many tokens as the flat budget has, none of them less than what is protected, none more than the context.
 void check_plan(const Case& drawn, const cache::Plan& plan) {
-    require(plan.layer_tokens.size() == static_cast<size_t>(drawn.shape.layers), "each layer has a budget");
+    require(plan.layer_tokens.size() == drawn.shape.layers.size(), "each layer has a budget");
     int64_t sum = 0;
     for (const int64_t tokens : plan.layer_tokens) {
         require(tokens > plan.sink + plan.residual, "a layer has more than its dense rows");
         require(tokens <= drawn.shape.context, "no layer has more than the context");
         sum += tokens;
     }
-    require(sum == plan.tokens * drawn.shape.layers, "the budgets are the flat budget, divided");
+    require(sum == plan.tokens * drawn.shape.layer_count(), "the budgets are the flat budget, divided");
 }
 
 void divide(Case drawn, const std::vector<double>& numbers) {
@@ -67,8 +67,8 @@ void divide(Case drawn, const std::vector<double>& numbers) {
     for (size_t at = 0; at + 2 < numbers.size(); at += 3) {
         profile.push_back({numbers[at], numbers[at + 1], numbers[at + 2]});
     }
-    drawn.shape.layers = static_cast<int64_t>(profile.size());
     if (profile.empty()) return;
+    drawn.shape.layers.resize(profile.size(), drawn.shape.layer(0));
     const bool is_finite = std::all_of(numbers.begin(), numbers.end(), [](double each) { return std::isfinite(each); });
     try {
         const cache::Plan plan = cache::plan(cache::parse(drawn.config), drawn.shape, profile);

@@ -14,15 +14,15 @@
 namespace winnow::cache {
 namespace {
 
-const Shape shape = {2, 2, 32, 32, 120};
+const AlikeLayers shape = {2, 2, 32, 32, 120, 0, 4};
 constexpr int64_t q_heads = 4, sequences = 2, exported = 40;
 
 class Program {
 public:
     Program(const std::string& config, unsigned seed)
-        : config_(config), random_(seed), cache_(device_, {config, shape, q_heads, sequences, 0, {}}) {
+        : config_(config), random_(seed), cache_(device_, {config, shape, sequences, 0, {}}) {
         device_.heads_differ = true; // rows that are imported
-        const Meaning meaning = meaning_of({config, shape, q_heads, sequences, 0, {}});
+        const Meaning meaning = meaning_of({config, shape, sequences, 0, {}});
         if (meaning.budget_tokens < shape.context || parse(config).budget().unit == Amount::Unit::bytes) return;
         const auto& [tokens, k, v] = meaning.segments.back(); // in which is what no other has room for
         const uint64_t slot =

@@ -7,12 +7,13 @@
 #include <numeric>
 #include <random>
 
+#include "alike_layers.hpp"
 #include "device/device.hpp"
 
 namespace winnow::cache {
 namespace {
 
-const Shape smollm = {30, 3, 64, 64, 2048}; // SmolLM2-135M
+const AlikeLayers smollm = {30, 3, 64, 64, 2048}; // SmolLM2-135M
 
 TEST(cache_budget, bytes_are_the_ones_worked_out) {
     // turbo4 34 and turbo3 26 bytes a row of 64, f16 128.
@@ -167,7 +168,7 @@ TEST(cache_budget, heads_of_other_formats_take_other_bytes) {
 }
 
 TEST(cache_budget, ages_say_how_many_tokens_each_packed_segment_has) {
-    Shape shape = smollm;
+    AlikeLayers shape = smollm;
     shape.context = 32768;
     const auto divided = [&](const char* text) {
         const Plan made = plan(parse(text), shape);
@@ -286,10 +287,33 @@ TEST(cache_budget, importance_that_nobody_keeps_takes_no_room) {
     EXPECT_EQ(tokens_of_bytes(enough - 1), 2047);
 }
 
+TEST(cache_budget, unlike_layers_have_the_same_tokens_and_bytes_of_their_own) {
+    const LayerShape small{4, 2, 64, 64}, large{4, 4, 128, 64};
+    const Shape both{{small, large}, 2048};
+    const Bytes of_small = plan(parse("winnow:budget=512"), {{small}, 2048}).bytes,
+                of_large = plan(parse("winnow:budget=512"), {{large}, 2048}).bytes;
+    Bytes sum = of_small;
+    sum += of_large;
+    EXPECT_EQ(plan(parse("winnow:budget=512"), both).bytes, sum);
+    EXPECT_EQ(plan(parse("none"), both).full_bytes, 2u * 2048 * (2 * 128 + 4 * 192));
+
+    const Plan made = plan(parse("winnow:budget=512K,residual=48"), both);
+    EXPECT_EQ(made.layer_tokens, std::vector<int64_t>(2, made.tokens));
+    EXPECT_LE(made.bytes.total(), 512u << 10);
+    const std::string one_more = "winnow:residual=48,budget=" + std::to_string(made.tokens + 1);
+    EXPECT_GT(plan(parse(one_more), both).bytes.total(), 512u << 10);
+
+    const Config recall = parse("winnow:recall=host,budget=900000B");
+    EXPECT_EQ(recall_budget(recall, both, small), 225000u);
+    EXPECT_EQ(recall_budget(recall, both, large), 675000u);
+    const Shape alike{{small, small, small}, 2048};
+    EXPECT_EQ(recall_budget(recall, alike, small), 300000u);
+}
+
 // A layer's small state lies one after another in one buffer, each part from a multiple of 64 bytes on.
 TEST(cache_budget, the_state_of_a_layer_is_counted_whole) {
-    Shape shape = smollm;
-    const StateLayout all = state_layout(parse("h2o:center=on,residual=0,cadence=7"), shape, 0, true);
+    AlikeLayers shape = smollm;
+    const StateLayout all = state_layout(parse("h2o:center=on,residual=0,cadence=7"), shape.layer(), 0, 0, true);
     EXPECT_EQ(all.head_state.size, 3u * 16);
     EXPECT_EQ(all.output_sum.offset, 64u);
     EXPECT_EQ(all.k_mean.offset, 64u + 768);
@@ -297,9 +321,9 @@ TEST(cache_budget, the_state_of_a_layer_is_counted_whole) {
     EXPECT_EQ(all.free_slots.offset, 64u + 3 * 768);
     EXPECT_EQ(all.free_slots.size, 3u * 7 * 4);
     EXPECT_EQ(all.size, 64u + 3 * 768 + 128);
-    EXPECT_EQ(state_layout(parse("window"), shape, 48, false).size, 64u);
+    EXPECT_EQ(state_layout(parse("window"), shape.layer(), 0, 48, false).size, 64u);
     shape.cells = 1000;
-    EXPECT_EQ(state_layout(parse("window"), shape, 48, false).size, 64u + 4032);
+    EXPECT_EQ(state_layout(parse("window"), shape.layer(), 1000, 48, false).size, 64u + 4032);
     EXPECT_EQ(plan(parse("window"), shape).bytes.state, 90u * 1366);
 }
 
@@ -336,8 +360,11 @@ TEST(cache_budget, the_residual_shrinks_where_it_would_take_half) {
 
 TEST(cache_budget, the_residual_under_recall_leaves_room_for_pages) {
     const auto residual = [](const std::string& rest, int64_t context, int64_t head_size = 64) {
-        return plan(parse("winnow:recall=host," + rest),
-                    {.layers = 30, .kv_heads = 3, .head_size = head_size, .v_head_size = head_size, .context = context})
+        return plan(parse("winnow:recall=host," + rest), AlikeLayers{.layers = 30,
+                                                                     .kv_heads = 3,
+                                                                     .head_size = head_size,
+                                                                     .v_head_size = head_size,
+                                                                     .context = context})
             .residual;
     };
     // A sixteenth of 2048 tokens is 32,768 bytes of a head, of which signs take 10,240 and codes 4,096.
@@ -371,7 +398,7 @@ TEST(cache_budget, layers_of_a_plan_add_up) {
 }
 
 TEST(cache_budget, refuses_what_does_not_fit) {
-    const auto refusal = [](const std::string& config, const Shape& shape) -> std::string {
+    const auto refusal = [](const std::string& config, const AlikeLayers& shape) -> std::string {
         try {
             plan(parse(config), shape);
             return {};
@@ -382,7 +409,7 @@ TEST(cache_budget, refuses_what_does_not_fit) {
     };
     const struct {
         const char* config;
-        Shape shape;
+        AlikeLayers shape;
         const char* part;
     } rows[] = {
         {"none:k=q8_0", {1, 1, 80, 64, 100}, "k=q8_0 with head_size 80: expected a multiple of 32"},
@@ -390,8 +417,8 @@ TEST(cache_budget, refuses_what_does_not_fit) {
         {"none:k=turbo4", {1, 1, 592, 64, 100}, "k=turbo4 with head_size 592: expected at most 576"},
         {"none:fine=29-30,k_fine=q8_0", smollm, "fine=29-30: the cache has 30 layers, expected numbers from 0 to 29"},
         {"none:fine=2.0+2.3,k_fine=q8_0", smollm,
-         "fine=2.0+2.3: the cache has 3 KV heads, expected numbers from 0 to 2 behind a point"},
-        {"none:fine=0.63,k_fine=q8_0", {1, 65, 64, 64, 100}, "the cache has 65 KV heads, expected at most 64 where"},
+         "fine=2.0+2.3: layer 2 has 3 KV heads, expected numbers from 0 to 2 behind a point"},
+        {"none:fine=0.63,k_fine=q8_0", {1, 65, 64, 64, 100}, "layer 0 has 65 KV heads, expected at most 64 where"},
         {"none:fine=2,k_fine=affine8_g128", smollm, "k_fine=affine8_g128 with head_size 64: expected a multiple"},
         {"adaptive_budget:budget=3M,fine=0,k_fine=q8_0", smollm,
          "fine=0 with adaptive_budget and budget=3M: layers of unlike tokens and formats"},

@@ -6,21 +6,22 @@
 #include <functional>
 
 #include "../made_codebooks.hpp"
+#include "alike_layers.hpp"
 #include "device/device.hpp"
 #include "device/pages.hpp"
 
 namespace winnow::cache {
 namespace {
 
-const Shape shape{.layers = 2, .kv_heads = 2, .head_size = 32, .v_head_size = 32, .context = 100};
+const AlikeLayers shape{.layers = 2, .kv_heads = 2, .head_size = 32, .v_head_size = 32, .context = 100};
 
 std::vector<uint8_t> made() { return made_codebooks(shape.layers, shape.kv_heads, shape.head_size); }
 
-std::vector<uint16_t> read(const std::vector<uint8_t>& bytes, const Shape& of = shape) {
+std::vector<uint16_t> read(const std::vector<uint8_t>& bytes, const AlikeLayers& of = shape) {
     return read_codebooks(std::as_bytes(std::span(bytes)), of);
 }
 
-void expect_refused(const std::vector<uint8_t>& bytes, const std::string& why, const Shape& of = shape) {
+void expect_refused(const std::vector<uint8_t>& bytes, const std::string& why, const AlikeLayers& of = shape) {
     try {
         read(bytes, of);
         ADD_FAILURE() << "taken, and " << why;
@@ -34,8 +35,8 @@ void expect_refused(const std::vector<uint8_t>& bytes, const std::string& why, c
 TEST(cache_codebooks, halves_are_read_in_their_order) {
     const std::vector<uint8_t> bytes = made();
     const std::vector<uint16_t> halves = read(bytes);
-    ASSERT_EQ(2 * halves.size(), codebook_bytes(shape));
-    ASSERT_EQ(codebook_bytes(shape), 2u * 4 * (2 * 32 * 32 + 256 * 32));
+    ASSERT_EQ(2 * halves.size(), 2 * codebook_bytes(shape.layer()));
+    ASSERT_EQ(2 * codebook_bytes(shape.layer()), 2u * 4 * (2 * 32 * 32 + 256 * 32));
     const size_t record = bytes.size() / 2, of_layer = halves.size() / 2;
     for (size_t layer = 0; layer < 2; ++layer)
         for (size_t i = 0; i < of_layer; ++i) {
@@ -45,7 +46,7 @@ TEST(cache_codebooks, halves_are_read_in_their_order) {
 }
 
 TEST(cache_codebooks, other_sizes_are_refused) {
-    Shape other = shape;
+    AlikeLayers other = shape;
     other.layers = 3;
     expect_refused(made(), "layer 2 are cut short: 0 bytes", other);
     other.layers = 1;
@@ -65,7 +66,7 @@ TEST(cache_codebooks, longer_contexts_than_those_of_the_training_are_refused) {
     };
     expect_refused(trained(99), "were trained on contexts of 99 tokens, expected at least 100");
     expect_refused(trained(0), "winnow calibrate --context 100");
-    EXPECT_EQ(2 * read(trained(100)).size(), codebook_bytes(shape));
+    EXPECT_EQ(2 * read(trained(100)).size(), 2 * codebook_bytes(shape.layer()));
 }
 
 TEST(cache_codebooks, damage_is_found) {
@@ -93,7 +94,7 @@ TEST(cache_codebooks, damage_is_found) {
 
 TEST(cache_codebooks, numbers_have_to_be_finite) {
     std::vector<uint8_t> record = made_codebooks(1, shape.kv_heads, shape.head_size);
-    Shape one = shape;
+    AlikeLayers one = shape;
     one.layers = 1;
     record[32 + 2 * 77 + 1] |= 0x7c;
     const uint32_t checksum = checksum_of(record);

@@ -30,7 +30,7 @@ struct Case {
 };
 
 CacheRequest request_of(const Case& its) {
-    return {its.config, {1, its.heads, its.head_size, its.v_head_size, context}, 2 * its.heads, 1, 0, {}};
+    return {its.config, AlikeLayers{1, its.heads, its.head_size, its.v_head_size, context, 0, 2 * its.heads}, 1, 0, {}};
 }
 
 void feed(Cache& cache, const Case& its) {

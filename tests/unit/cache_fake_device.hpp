@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "alike_layers.hpp"
 #include "cache/cache.hpp"
 #include "device/slots.hpp"
 #include "reference/device.hpp"

@@ -14,9 +14,9 @@
 namespace winnow::cache {
 namespace {
 
-const Shape shape = {3, 2, 2, 2, 900};
+const AlikeLayers shape = {3, 2, 2, 2, 900, 0, 4};
 
-CacheRequest request_of(const std::string& config, int64_t cells = 0) { return {config, shape, 4, 2, cells, {}}; }
+CacheRequest request_of(const std::string& config, int64_t cells = 0) { return {config, shape, 2, cells, {}}; }
 
 void append(Cache& cache, int64_t layer, int64_t tokens, int64_t sequence = 0, bool attends = false) {
     HostRows rows(2, tokens, 2), q(4, tokens, 2), out = q;
@@ -71,7 +71,7 @@ constexpr const char* configs[] = {"window:k=f32,v=f32",
 // Work of calls in a cache of so many layers: how often buffers tell their sizes, and what is launched.
 std::vector<uint64_t> work_of_calls(int64_t layers) {
     FakeDevice device;
-    Cache cache(device, {"h2o:k=f32,v=f32,budget=80", {layers, 2, 2, 2, 900}, 4, 2, 0, {}});
+    Cache cache(device, {"h2o:k=f32,v=f32,budget=80", AlikeLayers{layers, 2, 2, 2, 900, 0, 4}, 2, 0, {}});
     std::vector<uint64_t> work;
     const auto count = [&](const std::function<void()>& call) {
         device.clear();
@@ -103,8 +103,8 @@ TEST(cache_memory, the_work_of_every_call_is_in_proportion_to_the_layers) {
 
 // Prompts carry what they have of the packed rows from launch to launch.
 void expect_reserved_prompts(int64_t context, int64_t cells, const std::string& more = "") {
-    const Shape sizes = {1, 2, 32, 32, context};
-    const CacheRequest request{"winnow:recall=host,k=q8_0,v=q8_0,budget=1G" + more, sizes, 4, 1, cells, {}};
+    const AlikeLayers sizes = {1, 2, 32, 32, context, 0, 4};
+    const CacheRequest request{"winnow:recall=host,k=q8_0,v=q8_0,budget=1G" + more, sizes, 1, cells, {}};
     FakeDevice device;
     Cache saved(device, request), loaded(device, request);
     int64_t next = 0;

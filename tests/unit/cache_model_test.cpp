@@ -15,7 +15,7 @@
 namespace winnow::cache {
 namespace {
 
-const Shape shape = {3, 2, 2, 2, 260};
+const AlikeLayers shape = {3, 2, 2, 2, 260, 0, 4};
 constexpr int64_t q_heads = 4, sequences = 2;
 
 struct ModelLayer {
@@ -52,7 +52,7 @@ class Schedule {
 public:
     Schedule(std::string config, int64_t cells, unsigned seed)
         : config_(std::move(config)), cells_(cells), random_(seed),
-          cache_(device_, {config_, shape, q_heads, sequences, cells, {}}), model_(static_cast<size_t>(sequences)) {
+          cache_(device_, {config_, shape, sequences, cells, {}}), model_(static_cast<size_t>(sequences)) {
         use_config(config_);
     }
 

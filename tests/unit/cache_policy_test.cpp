@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 
+#include "alike_layers.hpp"
 #include "cache/plan/budget.hpp"
 #include "cache/plan/config.hpp"
 #include "device/device.hpp"
@@ -326,7 +327,7 @@ TEST(cache_policy, adaptive_budget_refuses_a_bad_profile_and_judges_as_another) 
 // Tokens come one by one, each with a lasting importance, and every cadence the head has an eviction pass. What every
 // policy has to hold at any time, and what the head has when it is fullest.
 std::vector<Slot> run(const Config& config, int64_t layer, int64_t length) {
-    const Shape shape{32, 1, 64, 64, 4096}; // no run is longer than this context
+    const AlikeLayers shape{32, 1, 64, 64, 4096}; // no run is longer than this context
     const Plan made = plan(config, shape);
     const Description d = make_policy(config)->describe(context_of(made, shape, layer));
     std::mt19937 random(9);
@@ -373,7 +374,7 @@ TEST(cache_policy, nothing_goes_where_the_whole_context_fits) {
     for (const PolicyKind* kind : policies())
         for (const int64_t context : {97, 100, 333, 2048}) {
             const std::string name = kind->name;
-            const Shape shape{3, 1, 64, 64, context};
+            const AlikeLayers shape{3, 1, 64, 64, context};
             const Config config = parse(name + (kind->evicts ? ":budget=1/1" : ""));
             const std::vector<LayerProfile> profile = {{1, 2, 0}, {2, 3, 0}, {5, 4, 1}};
             const Plan made = plan(config, shape, profile);

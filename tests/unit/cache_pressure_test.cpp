@@ -85,7 +85,7 @@ TEST_F(cache_pressure_groups, a_path_that_a_container_does_not_see_leaves_the_ro
 
 TEST(cache_pressure, reaches_the_eviction_pass) {
     FakeDevice device;
-    Cache cache(device, {"hierarchical:k=f32,v=f32", {1, 1, 2, 2, 1000}, 1, 1, 0, {}});
+    Cache cache(device, {"hierarchical:k=f32,v=f32", AlikeLayers{1, 1, 2, 2, 1000}, 1, 0, {}});
     const auto trigger = [&] {
         HostRows rows(1, 100, 2);
         CacheStep args;

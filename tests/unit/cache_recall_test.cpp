@@ -20,11 +20,11 @@
 namespace winnow::cache {
 namespace {
 
-const Shape shape = {2, 2, 32, 32, 400};
+const AlikeLayers shape = {2, 2, 32, 32, 400, 0, 4};
 constexpr int64_t q_heads = 4;
 
 CacheRequest request_of(const std::string& where, const std::string& more = "") {
-    return {"winnow:recall=" + where + ",k=q8_0,v=q8_0,budget=40000B" + more, shape, q_heads, 1, 0, {}};
+    return {"winnow:recall=" + where + ",k=q8_0,v=q8_0,budget=40000B" + more, shape, 1, 0, {}};
 }
 
 void fill(std::vector<float>& values, int64_t& seed) {
@@ -218,7 +218,7 @@ TEST(cache_recall, a_larger_reservation_that_fails_leaves_what_another_sequence_
 TEST(cache_recall, more_query_heads_than_a_pick_has_tables_for_are_refused) {
     FakeDevice device;
     CacheRequest request = request_of("host");
-    request.q_heads = shape.kv_heads * 8193; // of 32 elements
+    request.shape = shape.with_q_heads(shape.kv_heads * 8193); // of 32 elements
     try {
         const Cache cache(device, request);
         ADD_FAILURE() << "it was taken";
@@ -226,8 +226,7 @@ TEST(cache_recall, more_query_heads_than_a_pick_has_tables_for_are_refused) {
         EXPECT_EQ(error.status(), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT_NE(std::string(error.what()).find("8193 query heads for a KV head"), std::string::npos) << error.what();
     }
-    --request.q_heads;
-    request.q_heads -= request.q_heads % shape.kv_heads;
+    request.shape = shape.with_q_heads(shape.kv_heads * 8192);
     EXPECT_NO_THROW(Cache(device, request));
 }
 
@@ -432,7 +431,7 @@ public:
 // Enough of them for a pick to miss what is worth several threads. Pages that were picked before have no bonus, so that
 // after a failure, when there are none, the same ones are picked.
 CacheRequest many_pages(const std::string& where) {
-    return {"winnow:recall=" + where + ",k=q8_0,v=q8_0,budget=80000B,bonus=0", shape, q_heads, 1, 0, {}};
+    return {"winnow:recall=" + where + ",k=q8_0,v=q8_0,budget=80000B,bonus=0", shape, 1, 0, {}};
 }
 
 TEST(cache_recall, threads_of_the_host_bring_what_one_would) {
@@ -465,8 +464,8 @@ TEST(cache_recall, a_read_that_fails_in_a_thread_leaves_the_sequence_as_it_was) 
 // However few pages there are, queries pick some by their scores.
 TEST(cache_recall, the_newest_take_at_most_half_of_what_is_picked) {
     const auto sizes_of = [](const std::string& keys, int64_t context) {
-        CacheRequest request{"winnow:recall=host," + keys, {30, 3, 64, 64, context}, 9, 1, 0, {}};
-        return Geometry(request, parse(request.config)).recall();
+        CacheRequest request{"winnow:recall=host," + keys, AlikeLayers{30, 3, 64, 64, context, 0, 9}, 1, 0, {}};
+        return Geometry(request, parse(request.config)).recall(0);
     };
     EXPECT_EQ(sizes_of("budget=1/16", 2048).newest, 16);
     for (const char* keys : {"budget=1/16", "budget=1/16,page=1", "budget=1/4,picked=8", "budget=1/4,picked=2,page=1",

@@ -16,7 +16,7 @@ namespace {
 
 struct Fixture {
     explicit Fixture(const std::string& config, int64_t layers = 1, int64_t cells = 0, int64_t head_size = 2)
-        : shape{layers, 2, head_size, head_size, 400}, cache(device, {config, shape, 4, 1, cells, {}}) {}
+        : shape{layers, 2, head_size, head_size, 400}, cache(device, {config, shape.with_q_heads(4), 1, cells, {}}) {}
 
     void step(int64_t layer, int64_t tokens, bool appends = true, bool attends = true, int64_t draft_tokens = 0) {
         HostRows rows(2, tokens, shape.head_size), q(4, tokens, shape.head_size), out = q;
@@ -40,7 +40,7 @@ struct Fixture {
     }
 
     FakeDevice device;
-    Shape shape;
+    AlikeLayers shape;
     Cache cache;
 };
 
@@ -75,7 +75,8 @@ TEST(cache_schedule, a_prompt_is_taken_in_chunks) {
 // A prompt of 40 tokens in a cache with this many query heads whose memory is there for 2000 tokens.
 struct Wide {
     explicit Wide(int64_t q_heads)
-        : request{"h2o:k=f32,v=f32,budget=1000", {1, 4, 2, 2, 2000}, q_heads, 1, 0, {}}, cache(device, request) {
+        : request{"h2o:k=f32,v=f32,budget=1000", AlikeLayers{1, 4, 2, 2, 2000, 0, q_heads}, 1, 0, {}},
+          cache(device, request) {
         cache.reserve(0, 2000);
         HostRows rows(4, 40, 2), q(q_heads, 40, 2), out = q;
         CacheStep args;
@@ -229,11 +230,11 @@ TEST(cache_schedule, values_may_be_passed_over_in_every_step) {
 
 // The state that it needs is as large as that of a policy without networks and with a longer list of free slots.
 TEST(cache_schedule, networks_are_there_once_a_policy_has_them) {
-    const Shape shape = {1, 2, 2, 2, 900};
+    const AlikeLayers shape = {1, 2, 2, 2, 900, 0, 4};
     std::vector<float> network(2 * network_numbers);
     for (size_t i = 0; i < network.size(); ++i) network[i] = static_cast<float>(i) + 1;
     FakeDevice device;
-    Cache cache(device, {"h2o:k=f32,v=f32,budget=300,residual=0,cadence=64", shape, 4, 1, 0, {}, network});
+    Cache cache(device, {"h2o:k=f32,v=f32,budget=300,residual=0,cadence=64", shape, 1, 0, {}, network});
     const auto append = [&](int64_t tokens) {
         HostRows rows(2, tokens, 2), q(4, tokens, 2), out = q;
         CacheStep args;

@@ -17,14 +17,14 @@
 namespace winnow::cache {
 namespace {
 
-const Shape shape = {2, 1, 2, 2, 120};
+const AlikeLayers shape = {2, 1, 2, 2, 120, 0, 2};
 constexpr const char* config = "winnow:k=f32,v=f32,budget=40,residual=12,center=on,window_from=1/1";
 
 class cache_snapshot : public testing::Test {
 protected:
     cache_snapshot() { cache_.reset(new Cache(device_, request())); }
 
-    static CacheRequest request() { return {config, shape, 2, 2, 0, {}}; }
+    static CacheRequest request() { return {config, shape, 2, 0, {}}; }
 
     void append(Cache& cache, int64_t sequence, int64_t tokens) {
         for (int64_t layer = 0; layer < shape.layers; ++layer) {
@@ -167,7 +167,7 @@ TEST_F(cache_snapshot, a_right_checksum_is_not_enough) {
 // Without a residual window the tokens to come have slots that are listed, and so have those that are truncated.
 TEST_F(cache_snapshot, a_forged_list_of_free_slots_takes_no_token_its_slot) {
     const CacheRequest request{
-        "window:k=f32,v=f32,budget=14,sink=2,residual=0,cadence=4", {1, 2, 2, 2, 120}, 2, 1, 0, {}};
+        "window:k=f32,v=f32,budget=14,sink=2,residual=0,cadence=4", AlikeLayers{1, 2, 2, 2, 120}, 1, 0, {}};
     const auto append_one = [](Cache& cache) {
         HostRows rows(2, 1, 2);
         CacheStep args;

@@ -9,7 +9,7 @@ namespace {
 
 struct ZeroedCache {
     explicit ZeroedCache(const std::string& config, int64_t layers = 1)
-        : shape{layers, 2, 64, 64, 400}, cache(device, {config, shape, 4, 1, 0, {}}) {}
+        : shape{layers, 2, 64, 64, 400}, cache(device, {config, shape.with_q_heads(4), 1, 0, {}}) {}
 
     void step(int64_t layer, int64_t tokens, bool attends = true) {
         HostRows rows(2, tokens, 64), q(4, tokens, 64), out = q;
@@ -41,7 +41,7 @@ struct ZeroedCache {
     }
 
     FakeDevice device;
-    Shape shape;
+    AlikeLayers shape;
     Cache cache;
 };
 

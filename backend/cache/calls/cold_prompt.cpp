@@ -21,7 +21,7 @@ public:
 private:
     int64_t chunk() const { return geometry_.chunk(); }
     int64_t tokens() const { return std::max(appended_, asked_); }
-    int64_t most_of_piece() const { return tokens_of_piece(cache_); }
+    int64_t most_of_piece() const { return tokens_of_piece(cache_, args_.layer); }
 
     void validate(const std::vector<Segment>& segments) const override {
         validate_stretches(segments);
@@ -42,8 +42,8 @@ private:
     void take_memory() override {
         if (asked_ == 0) return;
         if (layer_.most_in_packed == 0 && tokens() <= most_of_piece() && !geometry_.has_cold_budget()) return;
-        carried_ = tensor_of(Type::f32, geometry_.request().q_heads, std::min(most_of_piece(), tokens()),
-                             cache_.device.carried_floats(geometry_.shape().v_head_size), nullptr);
+        carried_ = tensor_of(Type::f32, shape_.q_heads, std::min(most_of_piece(), tokens()),
+                             cache_.device.carried_floats(shape_.v_head_size), nullptr);
         carried_memory_.take(cache_, cache_.carried.get(), carried_.extent());
         carried_.buffer = carried_memory_.get();
     }
@@ -69,7 +69,7 @@ private:
     // Slots before the tail do not change while the piece runs.
     void run_piece(int64_t first, int64_t count) {
         if (!layer_.is_signed) sign_all(cache_, layer_);
-        const int64_t page = geometry_.recall().page_slots;
+        const int64_t page = geometry_.page_slots();
         const int64_t tail = layer_.in_front / page * page, in_page = layer_.in_front - tail;
         const int64_t coming = appended_ > 0 ? layer_.index.newest() + count : 0; // at most
         const int64_t tail_slots = std::min(in_page + coming, layer_.packed.slots - tail);
@@ -99,7 +99,7 @@ private:
     }
 
     void attend_to_stretches(int64_t first, int64_t count, int64_t end_slot) {
-        Stretches stretches(cache_, layer_, end_slot, geometry_.recall().stretch_slots);
+        Stretches stretches(cache_, layer_, end_slot, geometry_.recall(args_.layer).stretch_slots);
         while (stretches.next()) {
             const bool is_first = stretches.first() == 0;
             const int64_t slots = stretches.segment().slots(),

@@ -32,7 +32,7 @@ std::set<int64_t> shifted(const std::set<int64_t>& token_ids, Range range, int64
 
 // Nothing of the text before is left in a layer without tokens, whose memory stays: its means, outputs and counts.
 void forget(CacheState& cache, Layer& layer) {
-    const StateLayout& layout = cache.geometry->state();
+    const StateLayout& layout = cache.geometry->state(layer.number);
     if (!layer.state) return;
     const uint64_t evictions = layer.evictions(*cache.geometry);
     for (const StateLayout::Range& part : {layout.head_state, layout.output_sum}) {
@@ -55,19 +55,20 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     for (const Part part : geometry.packed_parts())
         to.rows(part) = make_packed_rows(cache, geometry, from.number, part, from.rows(part).slots);
     copy_cold_rows(cache, from, to);
-    to.state = cache.device.allocate(geometry.state().size);
-    take_recall_memory(cache.device, geometry, to);
+    const StateLayout& layout = geometry.state(from.number);
+    to.state = cache.device.allocate(layout.size);
+    take_recall_memory(cache.device, geometry, from.number, to);
     to.most_in_packed = from.most_in_packed;
     to.free_listed = from.free_listed;
     to.outputs = from.outputs;
     to.has_means = from.has_means;
-    std::vector<std::byte> state(geometry.state().size);
+    std::vector<std::byte> state(layout.size);
     from.state->read(0, state.data(), state.size());
-    std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));
-    std::byte* const at = state.data() + geometry.state().head_state.offset;
-    std::memcpy(heads.data(), at, geometry.state().head_state.size);
+    std::vector<HeadState> heads(static_cast<size_t>(geometry.shape(from.number).kv_heads));
+    std::byte* const at = state.data() + layout.head_state.offset;
+    std::memcpy(heads.data(), at, layout.head_state.size);
     for (HeadState& head : heads) head.evicted = 0; // counted once, where it happened
-    std::memcpy(at, heads.data(), geometry.state().head_state.size);
+    std::memcpy(at, heads.data(), layout.head_state.size);
     to.state->write(0, state.data(), state.size());
     for (const Part part : geometry.parts()) {
         const Rows &source = from.rows(part), &target = to.rows(part);
@@ -154,7 +155,7 @@ void shift(CacheState& cache, int64_t sequence_number, int64_t begin, int64_t en
     expect_positions(cache);
     Sequence& sequence = cache.sequence(sequence_number);
     const Range range = range_of(begin, end);
-    const int64_t limit = cache.geometry->shape().context;
+    const int64_t limit = cache.geometry->context();
     if (delta == 0) return;
     std::vector<TokenIndex> indices;
     for (size_t i = 0; i < sequence.layers.size(); ++i) {

@@ -7,7 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "cache/plan/codebooks.hpp"
 #include "cache/recall/cold_rows.hpp"
 #include "cache/recall/recall.hpp"
 
@@ -28,9 +27,9 @@ PackedSlots divided(const Geometry& geometry, int64_t layer, int64_t packed) {
 
 // Adds the bytes of a layer with so many slots.
 void add_layer(const Geometry& geometry, int64_t layer, int64_t dense, PackedSlots slots, winnow_cache_stats& out) {
-    if (const RecallSizes& recall = geometry.recall()) {
+    if (const RecallSizes& recall = geometry.recall(layer)) {
         out.cold_bytes += bytes_of(geometry, layer, Part::packed, slots[0]);
-        if (geometry.config().recall_folder()) out.cold_bytes -= geometry.row_bytes_of(Type::i32, 1, slots[0]);
+        if (geometry.config().recall_folder()) out.cold_bytes -= geometry.column_bytes(layer, slots[0]);
         out.signature_bytes += recall.index_bytes;
         slots[0] = recall.hot_slots();
     }
@@ -43,9 +42,9 @@ void add_layer(const Geometry& geometry, int64_t layer, int64_t dense, PackedSlo
     }
     out.dense_k_bytes += geometry.k_bytes(layer, Part::dense, dense);
     out.dense_v_bytes += geometry.v_bytes(layer, Part::dense, dense);
-    out.slot_map_bytes += geometry.row_bytes_of(Type::i32, 1, dense + packed);
-    if (geometry.keeps_importance()) out.importance_bytes += geometry.row_bytes_of(Type::f32, 1, dense + packed);
-    out.state_bytes += geometry.state().size;
+    out.slot_map_bytes += geometry.column_bytes(layer, dense + packed);
+    if (geometry.keeps_importance()) out.importance_bytes += geometry.column_bytes(layer, dense + packed);
+    out.state_bytes += geometry.state(layer).size;
 }
 
 void add_up(winnow_cache_stats& out) {
@@ -55,15 +54,15 @@ void add_up(winnow_cache_stats& out) {
 
 uint64_t budget_bytes(const Geometry& geometry) {
     winnow_cache_stats whole{};
-    for (int64_t layer = 0; layer < geometry.shape().layers; ++layer)
+    for (int64_t layer = 0; layer < geometry.layers(); ++layer)
         add_layer(geometry, layer, geometry.dense_slots(), divided(geometry, layer, geometry.usual_packed(layer)),
                   whole);
     add_up(whole);
     return whole.bytes;
 }
 
-uint64_t original_bytes(const Geometry& geometry, int64_t tokens) { // of one layer
-    const Shape& shape = geometry.shape();
+uint64_t original_bytes(const Geometry& geometry, int64_t layer, int64_t tokens) {
+    const LayerShape& shape = geometry.shape(layer);
     return 2 * unsigned_of(tokens * shape.kv_heads * (shape.head_size + shape.v_head_size));
 }
 
@@ -71,7 +70,7 @@ void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cac
     int64_t longest = 0;
     for (const Layer& layer : sequence.layers) {
         longest = std::max(longest, layer.index.tokens());
-        out.original_bytes += original_bytes(geometry, layer.index.tokens());
+        out.original_bytes += original_bytes(geometry, layer.number, layer.index.tokens());
         if (!layer.state) continue;
         add_layer(geometry, layer.number, layer.dense.slots,
                   {layer.packed.slots, layer.lower[0].slots, layer.lower[1].slots}, out);
@@ -86,7 +85,7 @@ void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cac
         out.bytes_read += layer.cold.bytes_read;
         out.wait_ns += layer.cold.wait_ns;
         for (const Part part : geometry.parts()) {
-            const bool is_cold = part == Part::packed && geometry.recall();
+            const bool is_cold = part == Part::packed && geometry.recalls();
             const std::vector<int32_t> map = layer.map_of(geometry, is_cold ? layer.hot : layer.rows(part));
             out.resident_slots +=
                 unsigned_of(std::count_if(map.begin(), map.end(), [](int32_t entry) { return entry >= 0; }));
@@ -99,13 +98,13 @@ void add_sequence(const Geometry& geometry, const Sequence& sequence, winnow_cac
 class Growing {
 public:
     Growing(const Geometry& geometry, int64_t tokens)
-        : geometry_(geometry), packed_(static_cast<size_t>(geometry.shape().layers), 0) {
+        : geometry_(geometry), packed_(static_cast<size_t>(geometry.layers()), 0) {
         if (geometry.config().recall_folder())
-            for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) find_centers(layer, tokens);
+            for (int64_t layer = 0; layer < geometry.layers(); ++layer) find_centers(layer, tokens);
         for (int64_t length = 1; length <= tokens; length = next_change(length, tokens))
-            for (int64_t layer = 0; layer < geometry.shape().layers; ++layer) {
+            for (int64_t layer = 0; layer < geometry.layers(); ++layer) {
                 grow(layer, length);
-                if (const auto rows = centers_.find({length, layer}); rows != centers_.end()) sign(rows->second);
+                if (const auto rows = centers_.find({length, layer}); rows != centers_.end()) sign(layer, rows->second);
             }
         evict_oldest(tokens);
     }
@@ -121,7 +120,7 @@ private:
     // The next length at which a layer takes memory.
     int64_t next_change(int64_t length, int64_t tokens) const {
         int64_t next = tokens + 1;
-        for (int64_t layer = 0; layer < geometry_.shape().layers; ++layer) {
+        for (int64_t layer = 0; layer < geometry_.layers(); ++layer) {
             int64_t same = length, other = next; // other: more memory, or beyond what matters
             while (other - same > 1) {
                 const int64_t middle = same + (other - same) / 2;
@@ -146,7 +145,7 @@ private:
                 newest -= leaving;
             }
             ++newest;
-            if (const int64_t rows = geometry_.recall().center_rows(in_front); rows != centered) {
+            if (const int64_t rows = geometry_.recall(layer).center_rows(in_front); rows != centered) {
                 centered = rows;
                 centers_[{length, layer}] = in_front;
             }
@@ -154,18 +153,18 @@ private:
     }
 
     // Rows of the file, stretch by stretch.
-    void sign(int64_t rows) {
-        const int64_t slots = std::min(geometry_.recall().signed_slots, rows);
-        peak_ = std::max(peak_, bytes_ + scratch_bytes() + bytes_of(geometry_, 0, Part::packed, slots) +
-                                    cold_file_bytes(geometry_, slots));
+    void sign(int64_t layer, int64_t rows) {
+        const int64_t slots = std::min(geometry_.recall(layer).signed_slots, rows);
+        peak_ = std::max(peak_, bytes_ + scratch_bytes() + bytes_of(geometry_, layer, Part::packed, slots) +
+                                    cold_file_bytes(geometry_, layer, slots));
     }
 
     void grow(int64_t layer, int64_t length) {
         const uint64_t before = bytes_ + scratch_bytes();
         uint64_t taken = 0, given = 0;
         if (length == 1)
-            taken += bytes_of(geometry_, layer, Part::dense, geometry_.dense_slots()) + geometry_.state().size +
-                     recall_bytes(geometry_);
+            taken += bytes_of(geometry_, layer, Part::dense, geometry_.dense_slots()) + geometry_.state(layer).size +
+                     recall_bytes(geometry_, layer);
         int64_t& slots = packed_[static_cast<size_t>(layer)];
         const int64_t packed = packed_of(layer, length);
         for (const Part part : geometry_.packed_parts()) {
@@ -201,7 +200,7 @@ private:
     // What it takes to bring rows together once the oldest tokens have gone, when all other memory is there.
     void evict_oldest(int64_t tokens) {
         if (!geometry_.has_cold_budget()) return;
-        for (int64_t layer = 0; layer < geometry_.shape().layers; ++layer) {
+        for (int64_t layer = 0; layer < geometry_.layers(); ++layer) {
             if (tokens_before_evictions(layer) >= tokens) continue;
             uint64_t taken = 4 * unsigned_of(geometry_.request().cells);
             if (geometry_.config().recall_folder()) taken += bytes_of(geometry_, layer, Part::packed, packed(layer));
@@ -265,13 +264,15 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {
     const Geometry geometry(request, parse(request.config));
     winnow_cache_stats out{};
     out.budget_bytes = budget_bytes(geometry);
-    if (geometry.recall().kind == SignatureKind::codes) out.codebook_bytes = codebook_bytes(geometry.shape());
+    for (int64_t layer = 0; layer < geometry.layers(); ++layer)
+        out.codebook_bytes += geometry.recall(layer).codebooks.size;
     if (tokens == 0) return out;
     const Growing growing(geometry, tokens);
-    for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
+    for (int64_t layer = 0; layer < geometry.layers(); ++layer) {
         add_layer(geometry, layer, geometry.dense_slots(), divided(geometry, layer, growing.packed(layer)), out);
-        if (geometry.config().recall_folder()) out.disk_bytes += cold_file_bytes(geometry, growing.packed(layer));
-        out.original_bytes += original_bytes(geometry, tokens);
+        if (geometry.config().recall_folder())
+            out.disk_bytes += cold_file_bytes(geometry, layer, growing.packed(layer));
+        out.original_bytes += original_bytes(geometry, layer, tokens);
     }
     add_up(out);
     out.scratch_bytes = growing.scratch_bytes();
@@ -283,7 +284,7 @@ winnow_cache_stats estimate(const CacheRequest& request, int64_t tokens) {
 Meaning meaning_of(CacheRequest request) {
     const Config config = parse(request.config);
     const bool needs_profile = make_policy(config)->divides_by_profile();
-    if (needs_profile && request.profile.empty()) request.profile.resize(static_cast<size_t>(request.shape.layers));
+    if (needs_profile && request.profile.empty()) request.profile.resize(request.shape.layers.size());
     request.is_described = true;
     const Geometry geometry(request, config);
     Meaning meaning;
@@ -296,7 +297,7 @@ Meaning meaning_of(CacheRequest request) {
     if (needs_profile) want("profile", "profile_file");
     if (config.policy().has_network) want("network", "network_file");
     if (config.signature_kind() == SignatureKind::codes) want("codebooks", "codebook_file");
-    for (int64_t layer = 0; layer < request.shape.layers; ++layer) {
+    for (int64_t layer = 0; layer < geometry.layers(); ++layer) {
         meaning.evicts |= geometry.may_evict(layer);
         meaning.budget_tokens =
             std::max(meaning.budget_tokens, geometry.plan().layer_tokens[static_cast<size_t>(layer)]);

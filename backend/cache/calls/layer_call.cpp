@@ -16,12 +16,13 @@
 namespace winnow::cache {
 
 LayerCall::LayerCall(CacheState& cache, const CacheStep& args)
-    : cache_(cache), geometry_(*cache.geometry), args_(args), sequence_(cache.sequence(args.sequence)),
-      layer_(sequence_.layers[static_cast<size_t>(args.layer)]), appended_(args.appended()), asked_(args.asked()),
-      seen_(layer_.index.next()), cells_(read_token_ids(args.cells, "cells", geometry_.request().cells)) {}
+    : cache_(cache), geometry_(*cache.geometry), args_(args), shape_(geometry_.shape(args.layer)),
+      sequence_(cache.sequence(args.sequence)), layer_(sequence_.layers[static_cast<size_t>(args.layer)]),
+      appended_(args.appended()), asked_(args.asked()), seen_(layer_.index.next()),
+      cells_(read_token_ids(args.cells, "cells", geometry_.request().cells)) {}
 
 void LayerCall::check() const {
-    const int64_t most = geometry_.has_cells() ? most_seen : geometry_.shape().context;
+    const int64_t most = geometry_.has_cells() ? most_seen : geometry_.context();
     if (appended_ > most - seen_)
         refuse("layer " + std::to_string(args_.layer) + " of sequence " + std::to_string(args_.sequence) + " has " +
                std::to_string(seen_) + " tokens, and k has " + std::to_string(appended_) + " more, expected at most " +
@@ -50,7 +51,7 @@ void LayerCall::prepare(int64_t scratch, uint64_t beside) {
 void LayerCall::copy_rows() { cache::copy_rows(cache_, layer_, growth_); }
 
 void LayerCall::adopt() {
-    if (growth_.is_new) layer_.is_signed = begins_signed() && geometry_.recall();
+    if (growth_.is_new) layer_.is_signed = begins_signed() && geometry_.recalls();
     cache::adopt(cache_, layer_, std::move(growth_));
 }
 
@@ -159,8 +160,8 @@ SlotAppend LayerCall::append_of(const Run& run) const {
     append.token_id = run.token_id;
     append.k_norm = geometry_.k_norm();
     append.v_norm = geometry_.v_norm();
-    append.positions =
-        state_tensor(Type::i32, geometry_.state().positions, layer_.state.get(), 1, geometry_.request().cells);
+    append.positions = state_tensor(Type::i32, geometry_.state(args_.layer).positions, layer_.state.get(), 1,
+                                    geometry_.request().cells);
     append.position = run.position;
     if (run.is_sink || geometry_.residual() > 0) {
         append.segment = layer_.dense_segment(geometry_);
@@ -169,8 +170,8 @@ SlotAppend LayerCall::append_of(const Run& run) const {
         append.offset = run.place % append.count;
     } else {
         append.segment = layer_.packed_segment(geometry_);
-        append.slots = state_tensor(Type::i32, geometry_.state().free_slots, layer_.state.get(),
-                                    geometry_.shape().kv_heads, most_free_listed(geometry_.config()));
+        append.slots = state_tensor(Type::i32, geometry_.state(args_.layer).free_slots, layer_.state.get(),
+                                    shape_.kv_heads, most_free_listed(geometry_.config()));
         append.slots.offset += static_cast<uint64_t>(4 * (run.place - layer_.index.first_newest()));
         append.slots.shape[3] = run.count;
     }
@@ -207,17 +208,15 @@ SlotAttend LayerCall::attention_with(int64_t first, int64_t count, Attended atte
     fused.counted_queries = counted_queries(first, count);
     fused.importance = geometry_.importance(args_.layer, asked_);
     if (fused.counted_queries > 0 && geometry_.ranks_distance(args_.layer)) {
-        const Shape& shape = geometry_.shape();
-        fused.output_sum = state_tensor(Type::f32, geometry_.state().output_sum, layer_.state.get(), shape.kv_heads,
-                                        shape.v_head_size);
+        const StateLayout::Range& sum = geometry_.state(args_.layer).output_sum;
+        fused.output_sum = state_tensor(Type::f32, sum, layer_.state.get(), shape_.kv_heads, shape_.v_head_size);
     }
     if (fused.counted_queries > 0 && count == 1) fused.weights = weights();
     return fused;
 }
 
 void LayerCall::end_attention(const SlotAttend& launched, std::optional<Pending>& pending) {
-    if (launched.output_sum)
-        layer_.outputs += launched.counted_queries * (geometry_.request().q_heads / geometry_.shape().kv_heads);
+    if (launched.output_sum) layer_.outputs += launched.counted_queries * (shape_.q_heads / shape_.kv_heads);
     if (pending) note(pending->run);
     pending.reset();
 }
@@ -250,7 +249,8 @@ int64_t LayerCall::counted_queries(int64_t first, int64_t count) const {
 }
 
 int64_t LayerCall::queries_at_a_time(int64_t first, int64_t count, int64_t slots) const {
-    return counted_queries(first, count) > 0 || args_.scores_out ? geometry_.scored_queries(slots, count) : count;
+    return counted_queries(first, count) > 0 || args_.scores_out ? geometry_.scored_queries(args_.layer, slots, count)
+                                                                 : count;
 }
 
 Sdpa LayerCall::attention_of(int64_t first, int64_t count, int64_t slots) const {
@@ -293,7 +293,7 @@ Tensor LayerCall::weights() const {
 
 // F32 [1, q_heads, rows, columns].
 Tensor LayerCall::scratch_tensor(Buffer* buffer, int64_t rows, int64_t columns) const {
-    return tensor_of(Type::f32, geometry_.request().q_heads, rows, columns, buffer);
+    return tensor_of(Type::f32, shape_.q_heads, rows, columns, buffer);
 }
 
 } // namespace winnow::cache

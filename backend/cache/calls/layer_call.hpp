@@ -105,6 +105,7 @@ protected:
     CacheState& cache_;
     const Geometry& geometry_;
     const CacheStep& args_;
+    const LayerShape& shape_;
     Sequence& sequence_;
     Layer& layer_;
     int64_t appended_, asked_, seen_; // tokens; seen_: before the call

@@ -36,7 +36,7 @@ std::string lower_of(const Geometry& geometry) {
 void check_lower(const Geometry& from, const Geometry& to) {
     expect_same("division among lower packed segments", lower_of(from), lower_of(to));
     if (!from.has_lower()) return;
-    for (int64_t layer = 0; layer < to.shape().layers; ++layer) {
+    for (int64_t layer = 0; layer < to.layers(); ++layer) {
         const auto tokens = [&](const Geometry& of) { return of.plan().layer_tokens[static_cast<size_t>(layer)]; };
         if (tokens(from) != tokens(to) || from.covers_all(layer) != to.covers_all(layer))
             refuse("layer " + std::to_string(layer) + " has " + std::to_string(tokens(from)) +
@@ -60,7 +60,7 @@ std::string formats_of(const Geometry& geometry, int64_t layer) {
         text.append(text.empty() ? "" : "; ").append(format_name(each.k)).append(" and ").append(format_name(each.v));
         if (each.heads == 0) continue;
         text += each.count == 1 ? " in KV head" : " in KV heads";
-        for (int64_t head = 0; head < geometry.shape().kv_heads; ++head)
+        for (int64_t head = 0; head < geometry.shape(layer).kv_heads; ++head)
             if (each.has(head)) text.append(" ").append(std::to_string(head));
     }
     return text;
@@ -74,7 +74,7 @@ void check(const CacheState& cache, const Geometry& to) {
     const Geometry& from = *cache.geometry;
     expect_same("k", format_name(from.k()), format_name(to.k()));
     expect_same("v", format_name(from.v()), format_name(to.v()));
-    for (int64_t layer = 0; layer < to.shape().layers; ++layer)
+    for (int64_t layer = 0; layer < to.layers(); ++layer)
         expect_same(("format of layer " + std::to_string(layer)).c_str(), formats_of(from, layer),
                     formats_of(to, layer));
     expect_same("sink", std::to_string(from.sink()), std::to_string(to.sink()));
@@ -164,10 +164,11 @@ Change prepare(CacheState& cache, const Geometry& to) {
                 layer_change.rows(part) = make_packed_rows(cache, to, layer.number, part, its);
                 change.bytes += counted_bytes_of(to, layer.number, part, its);
             }
-            if (cache.geometry->state() != to.state()) {
+            const StateLayout &state = cache.geometry->state(layer.number), &new_state = to.state(layer.number);
+            if (state != new_state) {
                 layer_change.state = make_state(cache.device, to, layer.number);
-                change.bytes += to.state().size;
-                move_state(cache.geometry->state(), *layer.state, to.state(), *layer_change.state);
+                change.bytes += new_state.size;
+                move_state(state, *layer.state, new_state, *layer_change.state);
             }
             if (to.importance(layer.number).statistic != Statistic::none) scored = std::max(scored, slots);
         }

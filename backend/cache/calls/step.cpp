@@ -11,24 +11,24 @@
 namespace winnow::cache {
 
 bool picks(const Geometry& geometry, const CacheStep& args) {
-    return geometry.recall() && args.asked() > 0 && args.asked() <= std::min(most_picking, geometry.chunk());
+    return geometry.recalls() && args.asked() > 0 && args.asked() <= std::min(most_picking, geometry.chunk());
 }
 
 namespace {
 
 bool is_decode(const Geometry& geometry, const CacheStep& args) {
-    return geometry.recall() ? picks(geometry, args) : args.asked() == 1;
+    return geometry.recalls() ? picks(geometry, args) : args.asked() == 1;
 }
 
 // Whether it is a decode that may attend in one launch with those of other sequences.
 bool goes_together(const Geometry& geometry, const CacheStep& args) {
-    return is_decode(geometry, args) && !geometry.recall() && !args.scores_out;
+    return is_decode(geometry, args) && !geometry.recalls() && !args.scores_out;
 }
 
 std::unique_ptr<LayerCall> make_call(CacheState& cache, const CacheStep& args) {
     const Geometry& geometry = *cache.geometry;
     if (is_decode(geometry, args)) return std::make_unique<Decode>(cache, args);
-    if (geometry.recall() && (args.asked() > 0 || args.appended() > geometry.chunk()))
+    if (geometry.recalls() && (args.asked() > 0 || args.appended() > geometry.chunk()))
         return make_cold_prompt(cache, args);
     return make_prompt(cache, args);
 }
@@ -63,11 +63,11 @@ void run_all(CacheState& cache, std::span<LayerCall* const> calls) {
 }
 
 // How much of the scratch an attention's weights take.
-int64_t weight_floats(const Geometry& geometry, const SlotAttend& fused) {
+int64_t weight_floats(const SlotAttend& fused) {
     int64_t slots = 0;
     for (const Segment& segment : fused.attention.segments)
         if (!segment.shares_slots) slots += whole_weight_slots(segment.slots());
-    return fused_weight_floats(geometry.request().q_heads, geometry.shape().kv_heads, slots);
+    return fused_weight_floats(fused.attention.q_heads(), fused.attention.kv_heads(), slots);
 }
 
 // In as few launches as the scratch has room for their weights.
@@ -77,7 +77,7 @@ void attend_together(CacheState& cache, std::span<SlotAttend> all) {
         for (; end < all.size(); ++end) {
             Tensor& weights = all[end].weights;
             if (!weights) continue;
-            const int64_t floats = weight_floats(*cache.geometry, all[end]);
+            const int64_t floats = weight_floats(all[end]);
             if (end > first && used + floats > weights.shape[3]) break;
             weights.offset = 4 * static_cast<uint64_t>(used);
             weights.shape[3] -= used;

@@ -31,8 +31,8 @@ class RowAccess {
 public:
     RowAccess(CacheState& cache, const CacheRows& args)
         : cache_(cache), args_(args), layer_(cache.sequence(args.sequence).layers[static_cast<size_t>(args.layer)]),
-          heads_(cache.geometry->shape().kv_heads), count_((args.k ? args.k : args.v).shape[2]) {
-        const Shape& shape = cache.geometry->shape();
+          heads_(cache.geometry->shape(args.layer).kv_heads), count_((args.k ? args.k : args.v).shape[2]) {
+        const LayerShape& shape = cache.geometry->shape(args.layer);
         const Config& config = cache.geometry->config();
         if (args.k) sides_.push_back({&CacheRows::k, &Segment::k, &Segment::k_mean, shape.head_size, config.k_norm()});
         if (args.v)
@@ -90,7 +90,7 @@ private:
 
     void find() {
         const Geometry& geometry = *cache_.geometry;
-        const int64_t limit = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
+        const int64_t limit = geometry.has_cells() ? geometry.request().cells : geometry.context();
         slots_ = find_slots(cache_, layer_, read_token_ids(args_.tokens, "tokens", limit));
         if (layer_.packed.slots > 0 && !is_none(slots_.back())) fetched_.emplace(cache_, layer_);
         const std::vector<Part> parts = layer_.parts(geometry);
@@ -221,7 +221,7 @@ private:
 
 std::vector<std::vector<int32_t>> find_slots(const CacheState& cache, const Layer& layer,
                                              const std::vector<int32_t>& token_ids) {
-    const int64_t heads = cache.geometry->shape().kv_heads;
+    const int64_t heads = cache.geometry->shape(layer.number).kv_heads;
     const size_t count = token_ids.size();
     std::vector<std::vector<int32_t>> found;
     for (const Part part : layer.parts(*cache.geometry)) {

@@ -16,7 +16,7 @@ namespace {
 // The eviction pass of a layer, yet without the rows that leave the residual window.
 SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t incoming, int64_t less, Demanded demanded) {
     const Geometry& geometry = *cache.geometry;
-    const Shape& shape = geometry.shape();
+    const LayerShape& shape = geometry.shape(layer.number);
     const TokenIndex& index = layer.index;
     SlotEvict args;
     args.description = geometry.describe(layer.number, cache.pressure_now());
@@ -30,7 +30,7 @@ SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t incoming,
     // Without a residual window, free-listed slots are a promise that only a head itself can keep: which sinks' slots
     // are empty there, so that its budget would allow it more than the packed segment holds, nobody else knows.
     if (geometry.residual() == 0 && demanded == Demanded::by_budget)
-        args.wanted_free = geometry.has_cells() ? incoming : std::min(incoming, shape.context - index.next());
+        args.wanted_free = geometry.has_cells() ? incoming : std::min(incoming, geometry.context() - index.next());
     args.description.budget -= less;
     if (demanded == Demanded::by_room) {
         args.description.budget = anchor_flag; // no layer holds more
@@ -48,7 +48,7 @@ SlotEvict pass_of(const CacheState& cache, const Layer& layer, int64_t incoming,
     args.k_norm = geometry.k_norm();
     args.v_norm = geometry.v_norm();
     args.residual_first = geometry.sink();
-    const StateLayout& layout = geometry.state();
+    const StateLayout& layout = geometry.state(layer.number);
     args.positions = state_tensor(Type::i32, layout.positions, layer.state.get(), 1, geometry.request().cells);
     args.network = state_tensor(Type::f32, layout.network, layer.state.get(), shape.kv_heads, network_numbers);
     args.free_slots = state_tensor(Type::i32, layout.free_slots, layer.state.get(), shape.kv_heads,
@@ -90,7 +90,7 @@ bool lacks_room(const Geometry& geometry, const Layer& layer, int64_t leaving, i
 uint64_t cell_positions_bytes(const Geometry& geometry) { return 4 * static_cast<uint64_t>(geometry.request().cells); }
 
 std::vector<int64_t> free_in_packed(const Geometry& geometry, const Layer& layer) {
-    std::vector<int64_t> free(static_cast<size_t>(geometry.shape().kv_heads), 0);
+    std::vector<int64_t> free(static_cast<size_t>(geometry.shape(layer.number).kv_heads), 0);
     for (const Part part : geometry.packed_parts()) {
         const std::vector<int32_t> map = layer.map_of(geometry, layer.rows(part));
         for (size_t i = 0; i < map.size(); ++i) free[i * free.size() / map.size()] += map[i] < 0;
@@ -118,14 +118,14 @@ void evict_oldest(CacheState& cache, Layer& layer, int64_t leaving, Buffer* cell
         args.positions = tensor_of(Type::i32, 1, 1, geometry.request().cells, cell_positions);
     }
     cache.device.launch(args);
-    sign_all(cache, layer);                          // which reads how many rows there are, and so waits
-    layer.centered = geometry.recall().signed_slots; // soon there is another center
+    sign_all(cache, layer);                                      // which reads how many rows there are, and so waits
+    layer.centered = geometry.recall(layer.number).signed_slots; // soon there is another center
     fetched.store();
 }
 
 void evict(CacheState& cache, Layer& layer, int64_t leaving, int64_t incoming, int64_t less, Demanded demanded) {
     const Geometry& geometry = *cache.geometry;
-    const Shape& shape = geometry.shape();
+    const LayerShape& shape = geometry.shape(layer.number);
     const TokenIndex& index = layer.index;
     // Of a cold segment in a file, whose rows lie all in front, only its end changes.
     std::optional<Fetched> fetched;
@@ -134,12 +134,12 @@ void evict(CacheState& cache, Layer& layer, int64_t leaving, int64_t incoming, i
     else
         fetched.emplace(cache, layer);
     // What leaves goes behind the rows that there are, not between them.
-    if (geometry.recall() && !layer.is_signed) compact(cache, layer);
+    if (geometry.recalls() && !layer.is_signed) compact(cache, layer);
     SlotEvict args = pass_of(cache, layer, incoming, less, demanded);
-    if (geometry.recall() && layer.is_signed && layer.packed.slots > 0) {
+    if (geometry.recalls() && layer.is_signed && layer.packed.slots > 0) {
         // Rows in front are signed and attended to, also where a head has free slots among them: what leaves goes
         // behind.
-        const int64_t page = geometry.recall().page_slots;
+        const int64_t page = geometry.page_slots();
         const int64_t first = layer.in_front / page * page - layer.packed_first;
         args.packed = slots_of(args.packed, first, layer.packed.slots - first);
     }
@@ -150,7 +150,7 @@ void evict(CacheState& cache, Layer& layer, int64_t leaving, int64_t incoming, i
         args.leaving_count = leaving;
         args.set_means = geometry.config().center() && !layer.has_means && leaving > 0;
     }
-    const StateLayout& layout = geometry.state();
+    const StateLayout& layout = geometry.state(layer.number);
     if (layout.output_sum.size > 0) { // also under a policy that does not add to it: another one may follow
         args.output_sum =
             state_tensor(Type::f32, layout.output_sum, layer.state.get(), shape.kv_heads, shape.v_head_size);
@@ -163,7 +163,7 @@ void evict(CacheState& cache, Layer& layer, int64_t leaving, int64_t incoming, i
     layer.has_means = layer.has_means || args.set_means;
     const int64_t moved = geometry.residual() > 0 ? leaving : index.newest();
     layer.most_in_packed = std::min(layer.most_in_packed + moved, geometry.most_packed(layer.number));
-    if (geometry.recall() && layer.is_signed) { // nobody was evicted: the rows lie behind those that there are
+    if (geometry.recalls() && layer.is_signed) { // nobody was evicted: the rows lie behind those that there are
         // But where some were shifted up, the oldest tokens that went may have been among these rows.
         layer.is_signed = !geometry.has_cold_budget() || layer.index.are_newest_last();
         if (layer.is_signed) sign_newest(cache, layer, moved - layer.index.removed(moved));

@@ -19,12 +19,12 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores
     if (growth.is_new) {
         growth.dense = make_rows(cache.device, geometry, layer.number, Part::dense, geometry.dense_slots());
         growth.state = make_state(cache.device, geometry, layer.number);
-        take_recall_memory(cache.device, geometry, growth);
-        growth.bytes += bytes_of(geometry, layer.number, Part::dense, geometry.dense_slots()) + geometry.state().size +
-                        recall_bytes(geometry);
+        take_recall_memory(cache.device, geometry, layer.number, growth);
+        growth.bytes += bytes_of(geometry, layer.number, Part::dense, geometry.dense_slots()) +
+                        geometry.state(layer.number).size + recall_bytes(geometry, layer.number);
     }
     // Rows of tokens that were removed meanwhile had been counted; under recall they leave gaps.
-    if (!geometry.recall()) resident -= std::max<int64_t>(layer.most_in_packed - layer.index.elsewhere(), 0);
+    if (!geometry.recalls()) resident -= std::max<int64_t>(layer.most_in_packed - layer.index.elsewhere(), 0);
     if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
     const int64_t packed = geometry.packed_slots(layer.number, resident, geometry.rows_beside(layer.index));
     int64_t packed_slots = 0;
@@ -36,11 +36,11 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores
         if (cache.cold_file) {
             growth.region =
                 ColdReservation(layer.cold.region ? layer.cold.region : std::make_shared<ColdRegion>(cache.cold_file),
-                                cold_file_bytes(geometry, its));
+                                cold_file_bytes(geometry, layer.number, its));
         }
         growth.bytes += counted_bytes_of(geometry, layer.number, part, its);
     }
-    const int64_t slots = geometry.dense_slots() + std::max(packed_slots, geometry.recall().hot_slots());
+    const int64_t slots = geometry.dense_slots() + std::max(packed_slots, geometry.recall(layer.number).hot_slots());
     scores = scores || geometry.importance(layer.number).statistic != Statistic::none;
     if (scores && slots > std::max(scratch, cache.scratch.slots)) {
         growth.scratch = make_scratch(cache.device, geometry, slots);
@@ -55,7 +55,7 @@ std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer
     shape.dense.slots = growth.is_new ? growth.dense.slots : layer.dense.slots;
     for (const Part part : geometry.packed_parts())
         shape.rows(part).slots = growth.rows(part).slots > 0 ? growth.rows(part).slots : layer.rows(part).slots;
-    shape.hot.slots = geometry.recall().hot_slots();
+    shape.hot.slots = geometry.recall(layer.number).hot_slots();
     return picks ? shape.picked_segments(geometry) : shape.segments(geometry);
 }
 
@@ -108,14 +108,14 @@ std::vector<int64_t> compact_each(CacheState& cache, Layer& layer) {
         return {live};
     }
     Fetched fetched(cache, layer);
-    std::vector<int64_t> together(static_cast<size_t>(geometry.shape().kv_heads), 0); // of each head
+    std::vector<int64_t> together(static_cast<size_t>(geometry.shape(layer.number).kv_heads), 0); // of each head
     for (size_t tier = 0; tier < most.size(); ++tier) {
         const Part part = geometry.packed_parts()[tier];
         if (layer.rows(part).slots == 0) continue;
         for (const Geometry::Heads& its : geometry.alike(layer.number))
             cache.device.launch(SlotCompact{layer.segment(geometry, part, its),
                                             heads_of(layer.head_state(geometry), its.first, its.count),
-                                            bool{geometry.recall()}});
+                                            geometry.recalls()});
         std::vector<HeadState> heads = layer.read_head_state(geometry);
         if (layer.packed_first > 0) { // the rows before are in the file, all of them live
             for (HeadState& head : heads) head.live += static_cast<int32_t>(layer.packed_first);
@@ -156,7 +156,7 @@ void shrink(CacheState& cache, Layer& layer, Part part, int64_t slots) {
     cache.layer_bytes += layer.bytes();
     // Rows that moved on the device alone lie in the file where they lay.
     if (layer.cold.region.use_count() == 1 && !layer.cold.is_moved)
-        layer.cold.region->shrink(cold_file_bytes(geometry, slots));
+        layer.cold.region->shrink(cold_file_bytes(geometry, layer.number, slots));
 }
 
 } // namespace

@@ -54,29 +54,57 @@ uint64_t bytes_in(const Rows& rows) {
     return sum;
 }
 
-Rows make_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots, bool are_beside) {
+// Bytes of the buffers of a segment.
+struct RowsBytes {
+    uint64_t k = 0, v = 0, tokens = 0, importance = 0;
+    uint64_t total() const { return k + v + tokens + importance; }
+};
+
+RowsBytes rows_bytes(const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
+    const uint64_t column = geometry.column_bytes(layer, slots);
+    return {geometry.k_bytes(layer, part, slots), geometry.v_bytes(layer, part, slots), column,
+            geometry.keeps_importance() ? column : 0};
+}
+
+// Those that suit the packed segment of every layer.
+RowsBytes most_rows_bytes(const Geometry& geometry, int64_t slots) {
+    const auto most = [&](uint64_t RowsBytes::*side) {
+        return geometry.most_bytes(
+            [&](int64_t layer) { return rows_bytes(geometry, layer, Part::packed, slots).*side; });
+    };
+    return {most(&RowsBytes::k), most(&RowsBytes::v), most(&RowsBytes::tokens), most(&RowsBytes::importance)};
+}
+
+Rows make_rows(Device& device, const RowsBytes& bytes, int64_t slots, bool are_beside) {
     Rows rows;
     if (slots == 0) return rows;
     rows.slots = slots;
     const auto allocate = [&](uint64_t size) {
         return are_beside ? device.allocate_beside(size) : device.allocate(size);
     };
-    rows.k = allocate(geometry.k_bytes(layer, part, slots));
-    rows.v = allocate(geometry.v_bytes(layer, part, slots));
-    rows.tokens = device.allocate(geometry.row_bytes_of(Type::i32, 1, slots), free_slot_byte);
-    if (geometry.keeps_importance()) rows.importance = device.allocate(geometry.row_bytes_of(Type::f32, 1, slots));
+    rows.k = allocate(bytes.k);
+    rows.v = allocate(bytes.v);
+    rows.tokens = device.allocate(bytes.tokens, free_slot_byte);
+    if (bytes.importance > 0) rows.importance = device.allocate(bytes.importance);
     return rows;
 }
 
 } // namespace
 
 Rows make_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
-    return make_rows(device, geometry, layer, part, slots, false);
+    return make_rows(device, rows_bytes(geometry, layer, part, slots), slots, false);
 }
 
 Rows make_own_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
-    return make_rows(device, geometry, layer, part, slots, part == Part::packed && geometry.recall());
+    const bool are_beside = part == Part::packed && geometry.recalls();
+    return make_rows(device, rows_bytes(geometry, layer, part, slots), slots, are_beside);
 }
+
+Rows make_shared_rows(Device& device, const Geometry& geometry, int64_t slots) {
+    return make_rows(device, most_rows_bytes(geometry, slots), slots, false);
+}
+
+uint64_t shared_rows_bytes(const Geometry& geometry, int64_t slots) { return most_rows_bytes(geometry, slots).total(); }
 
 Rows rows_elsewhere(int64_t slots) {
     Rows rows;
@@ -85,17 +113,16 @@ Rows rows_elsewhere(int64_t slots) {
 }
 
 uint64_t bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
-    return geometry.k_bytes(layer, part, slots) + geometry.v_bytes(layer, part, slots) +
-           geometry.row_bytes_of(Type::i32, 1, slots) * (geometry.keeps_importance() ? 2 : 1);
+    return rows_bytes(geometry, layer, part, slots).total();
 }
 
 uint64_t counted_bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots) {
-    return part == Part::packed && geometry.recall() ? 0 : bytes_of(geometry, layer, part, slots);
+    return part == Part::packed && geometry.recalls() ? 0 : bytes_of(geometry, layer, part, slots);
 }
 
 std::vector<Segment> views_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots) {
     if (slots == 0) return {};
-    const Shape& shape = geometry.shape();
+    const LayerShape& shape = geometry.shape(layer);
     Segment segment;
     segment.tokens = columns_tensor(Type::i32, rows.tokens.get(), shape.kv_heads, slots, rows.slots);
     if (geometry.keeps_importance())
@@ -157,14 +184,14 @@ Segment slots_of(Segment segment, int64_t first, int64_t count) {
 }
 
 std::unique_ptr<Buffer> make_state(Device& device, const Geometry& geometry, int64_t layer) {
-    std::unique_ptr<Buffer> state = device.allocate(geometry.state().size);
+    std::unique_ptr<Buffer> state = device.allocate(geometry.state(layer).size);
     write_network(*state, geometry, layer);
     return state;
 }
 
 void write_network(Buffer& state, const Geometry& geometry, int64_t layer) {
     const std::span<const float> network = geometry.network(layer);
-    if (!network.empty()) state.write(geometry.state().network.offset, network.data(), network.size_bytes());
+    if (!network.empty()) state.write(geometry.state(layer).network.offset, network.data(), network.size_bytes());
 }
 
 Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* buffer, int64_t heads, int64_t columns) {
@@ -216,8 +243,8 @@ Segment Layer::segment(const Geometry& geometry, Part part, Geometry::Heads head
 }
 
 Segment Layer::with_means(const Geometry& geometry, Segment segment) const {
-    const Shape& shape = geometry.shape();
-    const StateLayout& layout = geometry.state();
+    const LayerShape& shape = geometry.shape(number);
+    const StateLayout& layout = geometry.state(number);
     segment.k_mean = state_tensor(Type::f32, layout.k_mean, state.get(), shape.kv_heads, shape.head_size);
     segment.v_mean = state_tensor(Type::f32, layout.v_mean, state.get(), shape.kv_heads, shape.v_head_size);
     return segment;
@@ -248,7 +275,7 @@ std::vector<Segment> Layer::picked_segments(const Geometry& geometry) const {
 }
 
 Tensor Layer::head_state(const Geometry& geometry) const {
-    return state_tensor(Type::i32, geometry.state().head_state, state.get(), geometry.shape().kv_heads,
+    return state_tensor(Type::i32, geometry.state(number).head_state, state.get(), geometry.shape(number).kv_heads,
                         sizeof(HeadState) / 4);
 }
 
@@ -260,7 +287,7 @@ uint64_t Layer::bytes() const {
 }
 
 std::vector<int32_t> Layer::map_of(const Geometry& geometry, const Rows& segment) const {
-    const int64_t heads = geometry.shape().kv_heads;
+    const int64_t heads = geometry.shape(number).kv_heads;
     if (segment.slots > 0 && !segment.tokens) return cold.map.entries(heads, segment.slots);
     std::vector<int32_t> map(static_cast<size_t>(heads * segment.slots));
     if (!map.empty()) segment.tokens->read(0, map.data(), 4 * map.size());
@@ -283,14 +310,14 @@ Layer::HeadSlots Layer::read_head(const Geometry& geometry, const Rows& segment,
 }
 
 std::vector<HeadState> Layer::read_head_state(const Geometry& geometry) const {
-    std::vector<HeadState> heads(static_cast<size_t>(geometry.shape().kv_heads));
-    const StateLayout::Range& part = geometry.state().head_state;
+    std::vector<HeadState> heads(static_cast<size_t>(geometry.shape(number).kv_heads));
+    const StateLayout::Range& part = geometry.state(number).head_state;
     if (state) state->read(part.offset, heads.data(), part.size);
     return heads;
 }
 
 void Layer::write_head_state(const Geometry& geometry, const std::vector<HeadState>& heads) {
-    const StateLayout::Range& part = geometry.state().head_state;
+    const StateLayout::Range& part = geometry.state(number).head_state;
     state->write(part.offset, heads.data(), part.size);
 }
 

@@ -52,6 +52,9 @@ struct ColdRows {
 Rows make_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots);
 // The same of a layer's own segments: recall's cold rows lie beside the device.
 Rows make_own_rows(Device& device, const Geometry& geometry, int64_t layer, Part part, int64_t slots);
+// Rows with room for so many slots of the packed segment of any layer, for all of them, one after another; their bytes.
+Rows make_shared_rows(Device& device, const Geometry& geometry, int64_t slots);
+uint64_t shared_rows_bytes(const Geometry& geometry, int64_t slots);
 Rows rows_elsewhere(int64_t slots); // without buffers
 uint64_t bytes_of(const Geometry& geometry, int64_t layer, Part part, int64_t slots);
 // The same of what counts for the budget: nothing of the packed segment where that is the cold one of recall.

@@ -17,8 +17,8 @@ void zero(CacheState& cache, const Layer& layer, const OfHead& of_head) {
         args.k_scale = zeroing.k;
         args.v_scale = zeroing.v;
         args.sink = zeroing.sink;
-        args.positions =
-            state_tensor(Type::i32, geometry.state().positions, layer.state.get(), 1, geometry.request().cells);
+        args.positions = state_tensor(Type::i32, geometry.state(layer.number).positions, layer.state.get(), 1,
+                                      geometry.request().cells);
         cache.device.launch(args);
     }
 }
@@ -29,7 +29,7 @@ void zero_after_chunk(CacheState& cache, const Layer& layer, int64_t before) {
     const Zeroing& zeroing = cache.geometry->zeroing();
     if (!zeroing) return;
     // Layers take turns, so that steps take equal time.
-    const int64_t early = zeroing.every - layer.number * zeroing.every / cache.geometry->shape().layers;
+    const int64_t early = zeroing.every - layer.number * zeroing.every / cache.geometry->layers();
     if ((layer.index.next() + early) / zeroing.every > (before + early) / zeroing.every)
         zero(cache, layer, [&](int64_t) { return zeroing; });
 }

@@ -1,26 +1,17 @@
-// What a configuration costs and holds, in exact integers: bytes of so many tokens, tokens of so many bytes, and the
-// sizes of a cache that follow from a configuration and a model's shape.
+// The sizes of a cache that follow from a configuration and a model's shape.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "cache/plan/bytes.hpp"
 #include "cache/plan/config.hpp"
+#include "cache/plan/shape.hpp"
 
 namespace winnow::cache {
-
-struct Shape {
-    int64_t layers = 1;
-    int64_t kv_heads = 1;
-    int64_t head_size = 1;   // of keys
-    int64_t v_head_size = 1; // of values
-    int64_t context = 1;     // tokens
-    int64_t cells = 0;       // of a host that names its own
-};
 
 // Where the small tensors of a layer lie in its one buffer; bytes. Absent ones have no size.
 struct StateLayout {
@@ -43,51 +34,8 @@ void place_part(StateLayout::Range& part, uint64_t bytes, uint64_t& end);
 
 // The most slots that an eviction pass lists, without a residual window.
 int64_t most_free_listed(const Config& config);
-StateLayout state_layout(const Config& config, const Shape& shape, int64_t residual, bool importance);
-
-// How one KV head of one layer stores its tokens.
-struct Layout {
-    Type k = Type::f16, v = Type::f16;
-    int64_t head_size = 1, v_head_size = 1;
-    int64_t dense_rows = 0;         // sinks and residual window
-    bool importance = false;        // one f32 for each slot
-    bool center = false;            // means of K and V in f32
-    uint64_t state = 0;             // bytes of what else there is beside the rows
-    std::vector<LowerTier> lower{}; // further packed segments
-    // Formats of the dense rows, where they do not follow from k and v.
-    std::optional<std::pair<Type, Type>> dense{};
-};
-
-inline constexpr size_t most_tiers = 3; // packed segments
-
-// How the tokens of a head that are not in dense rows are divided among its packed segments.
-std::array<int64_t, most_tiers> divide(const std::vector<LowerTier>& lower, int64_t tokens, int64_t dense_rows);
-
-Type dense_format(Type format); // of the dense rows beside it: f16, or what is not packed itself
-
-// Bytes by part. Rows include all scales and norms.
-struct Bytes {
-    uint64_t k = 0, v = 0;             // packed segments
-    uint64_t dense_k = 0, dense_v = 0; // sinks and residual window, all of their rows
-    uint64_t slot_map = 0;             // an i32 for each slot: its position
-    uint64_t importance = 0;
-    uint64_t means = 0;
-    uint64_t state = 0; // counts, sums, and what cells need
-    uint64_t total() const { return k + v + dense_k + dense_v + slot_map + importance + means + state; }
-    friend bool operator==(const Bytes&, const Bytes&) = default;
-};
-
-// The bytes of one KV head of one layer that holds up to `tokens` tokens.
-Bytes bytes_of(const Layout& layout, int64_t tokens);
-// So many KV heads that store alike.
-struct HeadsOf {
-    Layout layout;
-    int64_t count = 1;
-};
-// The most tokens, at most `limit`, of which these KV heads, each with so many, have no more than `bytes` together; 0
-// where not even one fits. Where there are several packed segments, one token more may take fewer bytes, as it changes
-// how all are divided: then no fewer than these fit, and one more does not.
-int64_t tokens_in(std::span<const HeadsOf> heads, uint64_t bytes, int64_t limit);
+StateLayout state_layout(const Config& config, const LayerShape& shape, int64_t cells, int64_t residual,
+                         bool importance);
 
 // The storage formats of a packed segment, or of some KV heads in it.
 struct RowFormats {
@@ -111,11 +59,12 @@ struct Plan {
     uint64_t full_bytes = 0;                      // K and V of the whole context in f16, nothing else
 };
 
-// Under recall: the bytes of a layer's dense rows and state, signatures and hot slots.
-uint64_t recall_budget(const Config& config, const Shape& shape);
+// Under recall: the bytes of a layer's dense rows and state, signatures and hot slots. Layers have parts of a budget in
+// bytes in proportion to what they have of the full cache.
+uint64_t recall_budget(const Config& config, const Shape& shape, const LayerShape& layer);
 
 // From how many tokens of a KV head on there is a residual window by default, and of how many rows; none where no
-// context is long enough.
+// context is long enough. It has to suit every layer.
 struct LeastResidual {
     int64_t tokens = 0, rows = 0;
 };

@@ -48,10 +48,10 @@ public:
 
     std::vector<uint16_t> read() {
         halves_.reserve(left_.size() / 2);
-        for (layer_ = 0; layer_ < shape_.layers; ++layer_) read_record();
+        for (layer_ = 0; layer_ < shape_.layer_count(); ++layer_) read_record();
         if (left_.empty()) return std::move(halves_);
         refuse("codebooks have " + std::to_string(left_.size()) + " bytes behind those of " +
-               std::to_string(shape_.layers) + " layers, expected none");
+               std::to_string(shape_.layers.size()) + " layers, expected none");
     }
 
 private:
@@ -77,8 +77,9 @@ private:
         if (word_at(left_, 8) != version)
             refuse_record("have version " + std::to_string(word_at(left_, 8)) + ", expected " +
                           std::to_string(version));
-        expect_size("KV heads", 12, shape_.kv_heads);
-        expect_size("elements of a key", 16, shape_.head_size);
+        const LayerShape& layer = shape_.layer(layer_);
+        expect_size("KV heads", 12, layer.kv_heads);
+        expect_size("elements of a key", 16, layer.head_size);
         const uint32_t name = word_at(left_, 20);
         if (name > longest_name)
             refuse_record("have a name of " + std::to_string(name) + " bytes, expected at most " +
@@ -87,8 +88,7 @@ private:
             refuse_record("were trained on contexts of " + std::to_string(trained) + " tokens, expected at least " +
                           std::to_string(shape_.context) + ", which the cache is for: winnow calibrate --context " +
                           std::to_string(shape_.context));
-        const auto numbers = static_cast<uint64_t>(shape_.kv_heads * codebook_numbers(shape_.head_size));
-        const uint64_t size = header_bytes + name + 2 * numbers;
+        const uint64_t size = header_bytes + name + codebook_bytes(layer);
         expect_bytes(size);
         Crc32 checksum;
         checksum.add(left_.subspan(header_bytes, size - header_bytes));
@@ -114,8 +114,8 @@ std::vector<uint16_t> read_codebooks(std::span<const std::byte> bytes, const Sha
     return Reader(bytes, shape).read();
 }
 
-uint64_t codebook_bytes(const Shape& shape) {
-    return 2 * static_cast<uint64_t>(shape.layers * shape.kv_heads * codebook_numbers(shape.head_size));
+uint64_t codebook_bytes(const LayerShape& shape) {
+    return 2 * static_cast<uint64_t>(shape.kv_heads * codebook_numbers(shape.head_size));
 }
 
 } // namespace winnow::cache

@@ -23,9 +23,10 @@
 
 namespace winnow::cache {
 
-// The halves of all layers. Throws Error (invalid argument) that says which record does not fit, and why.
+// The halves of all layers, one after another. Throws Error (invalid argument) that says which record does not fit, and
+// why.
 std::vector<uint16_t> read_codebooks(std::span<const std::byte> bytes, const Shape& shape);
 
-uint64_t codebook_bytes(const Shape& shape); // of these halves
+uint64_t codebook_bytes(const LayerShape& shape); // of a layer's halves
 
 } // namespace winnow::cache

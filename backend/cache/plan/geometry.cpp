@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
+#include <utility>
 
 #include "cache/layer/token_index.hpp"
+#include "cache/plan/codebooks.hpp"
 #include "device/slots.hpp"
 
 namespace winnow::cache {
@@ -46,75 +47,95 @@ Geometry::Geometry(const CacheRequest& request, const Config& config)
     if (config_.signature_kind() == SignatureKind::codes && !request_.codebooks && !request_.is_described)
         refuse_without_resource("signature=codes", "codebooks");
     tiers_ += plan_.lower.size();
-    set_formats();
+    usual_formats_[0] = {dense_format(k_), dense_format(v_)};
+    usual_formats_[1] = {k_, v_};
+    for (size_t i = 0; i < plan_.lower.size(); ++i) usual_formats_[2 + i] = {plan_.lower[i].k, plan_.lower[i].v};
+    layers_.resize(request_.shape.layers.size());
+    for (int64_t layer = 0; layer < layers(); ++layer) set_formats(layer);
     set_zeroing();
-    for (const int64_t tokens : plan_.layer_tokens) tier_slots_.push_back(divide(plan_.lower, tokens, dense_slots()));
     has_cold_budget_ = config_.has_cold_budget();
     evicts_ = config_.policy().evicts && (!config_.recalls() || has_cold_budget_);
-    int64_t all = shape().context;
+    set_sizes();
+    coming_ = describe(0, 0).cadence;
+    if (config_.has("every")) counted_every_ = config_.count("every");
+    firsts_ = request_.shape.unlike_layers();
+}
+
+void Geometry::set_sizes() {
+    int64_t all = context();
     if (has_cells()) {
         // Cells that are used again leave gaps among sinks and residual window, and bytes for those there have to be.
         const bool is_strict = config_.budget().unit == Amount::Unit::bytes;
         all = request_.cells + (is_strict ? dense_slots() + (residual() == 0 ? cadence() : 0) : 0);
     }
-    for (const int64_t tokens : plan_.layer_tokens) covers_all_.push_back(!evicts_ || tokens >= all);
-    coming_ = describe(0, 0).cadence;
-    if (config_.has("every")) counted_every_ = config_.count("every");
-    state_ = state_layout(config_, shape(), residual(), keeps_importance());
-    const uint64_t dense_slot = row_bytes_of(dense_format(k_), shape().head_size, 1) +
-                                row_bytes_of(dense_format(v_), shape().v_head_size, 1) + row_bytes_of(Type::i32, 1, 1),
-                   packed_slot = row_bytes_of(k_, shape().head_size, 1) + row_bytes_of(v_, shape().v_head_size, 1) +
-                                 row_bytes_of(Type::i32, 1, 1);
-    if (config_.recalls()) check_query_heads();
-    recall_ = recall_sizes(config_, shape(), dense_slot * static_cast<uint64_t>(dense_slots()) + state_.size,
-                           packed_slot, most_packed(0));
-    for (int64_t layer = 0; layer < shape().layers; ++layer) {
+    uint64_t networks = 0, codebooks = 0; // bytes of the layers before
+    const auto next = [](uint64_t& end, uint64_t size) {
+        return StateLayout::Range{std::exchange(end, end + size), size};
+    };
+    for (int64_t layer = 0; layer < layers(); ++layer) {
+        LayerSizes& its = layers_[static_cast<size_t>(layer)];
+        const int64_t tokens = plan_.layer_tokens[static_cast<size_t>(layer)];
+        its.tier_slots = divide(plan_.lower, tokens, dense_slots());
+        its.covers_all = !evicts_ || tokens >= all;
+        its.state = state_layout(config_, shape(layer), request_.cells, residual(), keeps_importance());
+        its.network = next(networks, its.state.network.size);
+        if (config_.recalls()) its.recall = recall_of(layer);
+        if (config_.signature_kind() == SignatureKind::codes)
+            its.recall.codebooks = next(codebooks, codebook_bytes(shape(layer)));
         const Description description = describe(layer, 0);
-        importance_.push_back(description.importance);
-        ranks_distance_.push_back(description.ranking == Ranking::importance_value_distance);
+        its.importance = description.importance;
+        its.ranks_distance = description.ranking == Ranking::importance_value_distance;
     }
 }
 
 // A pick has the sums of each query head's elements before it, in memory of a work-item: 4 MiB of them.
-void Geometry::check_query_heads() const {
+void Geometry::check_query_heads(const LayerShape& shape) {
     constexpr int64_t most_elements = 1 << 18;
-    const int64_t group = request_.q_heads / shape().kv_heads;
-    if (group * shape().head_size <= most_elements) return;
+    const int64_t group = shape.q_heads / shape.kv_heads;
+    if (group * shape.head_size <= most_elements) return;
     refuse("recall with " + std::to_string(group) + " query heads for a KV head, of " +
-           std::to_string(shape().head_size) + " elements: expected at most " + std::to_string(most_elements) +
+           std::to_string(shape.head_size) + " elements: expected at most " + std::to_string(most_elements) +
            " elements in all");
 }
 
-void Geometry::set_formats() {
-    const auto dense_of = [](Type k, Type v) { return std::pair(dense_format(k), dense_format(v)); };
-    usual_formats_[0] = dense_of(k_, v_);
-    usual_formats_[1] = {k_, v_};
-    for (size_t i = 0; i < plan_.lower.size(); ++i) usual_formats_[2 + i] = {plan_.lower[i].k, plan_.lower[i].v};
-    for (const std::vector<RowFormats>& packed : plan_.formats) {
-        auto& its = formats_.emplace_back();
-        for (size_t part = 0; part < its.size(); ++part)
-            its[part] = {{usual_formats_[part].first, usual_formats_[part].second, 0, shape().kv_heads}};
-        its[1] = packed;
-        std::vector<Heads>& alike = alike_.emplace_back();
-        if (packed.size() == 1) {
-            std::tie(its[0][0].k, its[0][0].v) = dense_of(packed[0].k, packed[0].v);
-            alike = {{0, shape().kv_heads}};
-            continue;
-        }
-        const std::string layer = "layer " + std::to_string(formats_.size() - 1);
-        if (packed.size() + plan_.lower.size() > most_tiers)
-            refuse(std::string(config_.policy().name) + ": KV heads of " + layer + " have " +
-                   std::to_string(packed.size()) +
-                   " pairs of formats, beside packed segments below: " + std::to_string(plan_.lower.size()) +
-                   ", expected at most " + std::to_string(most_tiers) + " together");
-        if (residual() == 0) refuse_without_residual(": KV heads with formats of their own take their rows from");
-        for (int64_t head = 0; head < shape().kv_heads; ++head)
-            if (head > 0 && &formats_of_head(static_cast<int64_t>(formats_.size()) - 1, Part::packed, head) ==
-                                &formats_of_head(static_cast<int64_t>(formats_.size()) - 1, Part::packed, head - 1))
-                ++alike.back().count;
-            else
-                alike.push_back({head, 1});
+RecallSizes Geometry::recall_of(int64_t layer) const {
+    const LayerShape& its = shape(layer);
+    check_query_heads(its);
+    const auto slot_bytes = [&](Type k, Type v) {
+        return static_cast<uint64_t>(its.kv_heads) *
+               (row_bytes(k, its.head_size) + row_bytes(v, its.v_head_size) + row_bytes(Type::i32, 1));
+    };
+    const auto dense = slot_bytes(dense_format(k_), dense_format(v_)) * static_cast<uint64_t>(dense_slots());
+    return recall_sizes(config_, its,
+                        {.budget_bytes = recall_budget(config_, request_.shape, its),
+                         .fixed_bytes = dense + state(layer).size,
+                         .hot_slot_bytes = slot_bytes(k_, v_),
+                         .cold_slots = most_packed(layer)});
+}
+
+void Geometry::set_formats(int64_t layer) {
+    const std::vector<RowFormats>& packed = plan_.formats[static_cast<size_t>(layer)];
+    const int64_t heads = shape(layer).kv_heads;
+    LayerSizes& its = layers_[static_cast<size_t>(layer)];
+    for (size_t part = 0; part < its.formats.size(); ++part)
+        its.formats[part] = {{usual_formats_[part].first, usual_formats_[part].second, 0, heads}};
+    its.formats[1] = packed;
+    if (packed.size() == 1) {
+        its.formats[0][0].k = dense_format(packed[0].k);
+        its.formats[0][0].v = dense_format(packed[0].v);
+        its.alike = {{0, heads}};
+        return;
     }
+    if (packed.size() + plan_.lower.size() > most_tiers)
+        refuse(std::string(config_.policy().name) + ": KV heads of layer " + std::to_string(layer) + " have " +
+               std::to_string(packed.size()) + " pairs of formats, beside packed segments below: " +
+               std::to_string(plan_.lower.size()) + ", expected at most " + std::to_string(most_tiers) + " together");
+    if (residual() == 0) refuse_without_residual(": KV heads with formats of their own take their rows from");
+    for (int64_t head = 0; head < heads; ++head)
+        if (head > 0 && &formats_of_head(layer, Part::packed, head) == &formats_of_head(layer, Part::packed, head - 1))
+            ++its.alike.back().count;
+        else
+            its.alike.push_back({head, 1});
 }
 
 const RowFormats& Geometry::formats_of_head(int64_t layer, Part part, int64_t head) const {
@@ -130,7 +151,7 @@ bool Geometry::has_packed(int64_t layer, Part part, Type RowFormats::*side) cons
 
 void Geometry::set_zeroing() {
     zeroing_ = config_.zeroing();
-    for (int64_t layer = 0; layer < shape().layers && residual() == 0; ++layer)
+    for (int64_t layer = 0; layer < layers() && residual() == 0; ++layer)
         if ((zeroing_.k > 0 && has_packed_k(layer, Part::packed)) ||
             (zeroing_.v > 0 && has_packed_v(layer, Part::packed)))
             refuse_without_residual(": elastic= zeroes rows before they are packed, in");
@@ -148,24 +169,24 @@ Zeroing Geometry::zeroing_of_packed(int64_t layer, int64_t head) const {
 }
 
 std::span<const float> Geometry::network(int64_t layer) const {
-    if (state_.network.size == 0) return {};
-    const size_t of_layer = request_.network.size() / static_cast<size_t>(shape().layers);
-    return std::span(request_.network).subspan(static_cast<size_t>(layer) * of_layer, of_layer);
+    if (request_.network.empty()) return {};
+    const StateLayout::Range& part = of(layer).network;
+    return std::span(request_.network).subspan(part.offset / sizeof(float), part.size / sizeof(float));
 }
 
 void Geometry::refuse_without_residual(const char* what) const {
     std::string text = std::string(config_.policy().name) + what + " a residual window, and ";
     if (config_.residual()) refuse(text + "residual=0 says that there is none");
     text += std::to_string(plan_.tokens) + " tokens of a KV head have none unless residual= says how many rows";
-    if (const std::optional<LeastResidual> least = least_residual(config_, shape(), keeps_importance()))
+    if (const std::optional<LeastResidual> least = least_residual(config_, request_.shape, keeps_importance()))
         text += ": there are " + std::to_string(least->rows) + " from " + std::to_string(least->tokens) + " tokens on";
     refuse(text);
 }
 
-int64_t Geometry::chunk() const { return std::min(largest_chunk, recall_ ? residual() : cadence()); }
+int64_t Geometry::chunk() const { return std::min(largest_chunk, recalls() ? residual() : cadence()); }
 
 Description Geometry::describe(int64_t layer, double pressure) const {
-    return policy_->describe(context_of(plan_, shape(), layer, pressure));
+    return policy_->describe(context_of(plan_, request_.shape, layer, pressure));
 }
 
 Importance Geometry::importance(int64_t layer, int64_t queries) const {
@@ -187,15 +208,15 @@ bool Geometry::may_evict(int64_t layer) const {
 
 int64_t Geometry::most_packed(int64_t layer) const {
     if (!covers_all(layer)) return plan_.layer_tokens[static_cast<size_t>(layer)] - dense_slots();
-    if (!has_cells()) return shape().context;
+    if (!has_cells()) return context();
     return request_.cells + (residual() == 0 ? cadence() : 0);
 }
 
 int64_t Geometry::usual_packed(int64_t layer) const {
-    return covers_all(layer) && !has_cells() ? shape().context - dense_slots() : most_packed(layer);
+    return covers_all(layer) && !has_cells() ? context() - dense_slots() : most_packed(layer);
 }
 
-int64_t Geometry::rows_beside(const TokenIndex& index) const { return index.rows_beside(residual(), shape().context); }
+int64_t Geometry::rows_beside(const TokenIndex& index) const { return index.rows_beside(residual(), context()); }
 
 int64_t Geometry::packed_slots(int64_t layer, int64_t resident, int64_t beside) const {
     // Without a residual window the slots of the coming tokens are free-listed before they come.
@@ -212,7 +233,7 @@ int64_t Geometry::packed_slots(int64_t layer, int64_t resident, int64_t beside) 
 
 int64_t Geometry::capacity(int64_t layer, Part part) const {
     const auto tier = static_cast<size_t>(part) - 1;
-    return tier + 1 == tiers_ ? no_limit : tier_slots_[static_cast<size_t>(layer)][tier];
+    return tier + 1 == tiers_ ? no_limit : of(layer).tier_slots[tier];
 }
 
 int64_t Geometry::slots_of(int64_t layer, Part part, int64_t packed) const {
@@ -224,8 +245,8 @@ int64_t Geometry::slots_of(int64_t layer, Part part, int64_t packed) const {
     return 0;
 }
 
-uint64_t Geometry::row_bytes_of(Type type, int64_t elements, int64_t slots) const {
-    return row_bytes(type, elements) * static_cast<uint64_t>(shape().kv_heads * slots);
+uint64_t Geometry::column_bytes(int64_t layer, int64_t slots) const {
+    return 4 * static_cast<uint64_t>(shape(layer).kv_heads * slots);
 }
 
 uint64_t Geometry::side_bytes(int64_t layer, Part part, Type RowFormats::*side, int64_t elements, int64_t slots) const {
@@ -238,19 +259,23 @@ uint64_t Geometry::side_bytes(int64_t layer, Part part, Type RowFormats::*side, 
 uint64_t Geometry::scores_bytes(int64_t slots) const {
     // Each packed segment's slots are rounded up.
     const int64_t rounded = static_cast<int64_t>(tiers_ - 1) * fused_weight_slots,
-                  weights = fused_weight_floats(request_.q_heads, shape().kv_heads,
-                                                whole_weight_slots(dense_slots()) +
-                                                    whole_weight_slots(slots - dense_slots()) + rounded);
-    const int64_t scores = request_.q_heads * slots, most = std::max(most_scores / 4, scores);
-    return 4 * static_cast<uint64_t>(std::max(std::min(scores * chunk(), most), weights));
+                  whole_slots = whole_weight_slots(dense_slots()) + whole_weight_slots(slots - dense_slots()) + rounded;
+    return most_bytes([&](int64_t layer) {
+        const LayerShape& its = shape(layer);
+        const int64_t scores = its.q_heads * slots, most = std::max(most_scores / 4, scores),
+                      weights = fused_weight_floats(its.q_heads, its.kv_heads, whole_slots);
+        return 4 * static_cast<uint64_t>(std::max(std::min(scores * chunk(), most), weights));
+    });
 }
 
-int64_t Geometry::scored_queries(int64_t slots, int64_t queries) const {
-    while (queries > 1 && 4 * request_.q_heads * queries * slots > most_scores) queries = (queries + 1) / 2;
+int64_t Geometry::scored_queries(int64_t layer, int64_t slots, int64_t queries) const {
+    while (queries > 1 && 4 * shape(layer).q_heads * queries * slots > most_scores) queries = (queries + 1) / 2;
     return queries;
 }
 
-uint64_t Geometry::row_stats_bytes() const { return 8 * static_cast<uint64_t>(request_.q_heads * chunk()); }
+uint64_t Geometry::row_stats_bytes() const {
+    return most_bytes([&](int64_t layer) { return 8 * static_cast<uint64_t>(shape(layer).q_heads * chunk()); });
+}
 
 uint64_t Geometry::scratch_bytes(int64_t slots) const {
     return slots > 0 ? scores_bytes(slots) + row_stats_bytes() : 0;

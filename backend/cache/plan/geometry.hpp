@@ -1,6 +1,7 @@
 // The sizes of a cache: what a request and its configuration say about every layer, before any token.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -28,7 +29,9 @@ public:
     Geometry(const CacheRequest& request, const Config& config);
 
     const CacheRequest& request() const { return request_; }
-    const Shape& shape() const { return request_.shape; }
+    int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
+    const LayerShape& shape(int64_t layer) const { return request_.shape.layer(layer); }
+    int64_t context() const { return request_.shape.context; }
     const Config& config() const { return config_; }
     const Plan& plan() const { return plan_; }
     // As the configuration has them; reading it takes longer than a step may. Those of layers and heads without
@@ -39,7 +42,7 @@ public:
     Type v(Part part) const { return usual_formats_[static_cast<size_t>(part)].second; }
     // Those of a layer's segment: one pair, or several of some KV heads each.
     std::span<const RowFormats> formats(int64_t layer, Part part) const {
-        return formats_[static_cast<size_t>(layer)][static_cast<size_t>(part)];
+        return of(layer).formats[static_cast<size_t>(part)];
     }
     const RowFormats& formats_of_head(int64_t layer, Part part, int64_t head) const;
     // Whether some heads have a packed format there.
@@ -49,7 +52,7 @@ public:
     struct Heads {
         int64_t first = 0, count = 1;
     };
-    std::span<const Heads> alike(int64_t layer) const { return alike_[static_cast<size_t>(layer)]; }
+    std::span<const Heads> alike(int64_t layer) const { return of(layer).alike; }
     float v_threshold() const { return v_threshold_; } // of attention
     // All segments of the configuration, the dense one first, also where it has no slots; and the packed ones.
     std::span<const Part> parts() const { return std::span(every_part).first(1 + tiers_); }
@@ -69,7 +72,7 @@ public:
     bool has_cold_budget() const { return has_cold_budget_; }
     int64_t dense_slots() const { return plan_.sink + plan_.residual; }
     // Whether a layer's eviction pass is due before the next token where one comes at a time: the layers take turns.
-    bool is_turn(int64_t layer, int64_t next) const { return next % cadence() == layer * cadence() / shape().layers; }
+    bool is_turn(int64_t layer, int64_t next) const { return next % cadence() == layer * cadence() / layers(); }
     // Rows that an eviction pass leaves in the residual window.
     int64_t keep() const { return plan_.residual > 0 ? plan_.residual - plan_.cadence : 0; }
     const Zeroing& zeroing() const { return zeroing_; }
@@ -79,7 +82,7 @@ public:
 
     // The policy's description of a layer under this memory pressure.
     Description describe(int64_t layer, double pressure) const;
-    const Importance& importance(int64_t layer) const { return importance_[static_cast<size_t>(layer)]; }
+    const Importance& importance(int64_t layer) const { return of(layer).importance; }
     // What those of a step of so many queries add: a single one may stand for others.
     Importance importance(int64_t layer, int64_t queries) const;
     // Whether they count, where the last one's is the token of this number. Steps of one query take turns, and layers
@@ -87,10 +90,10 @@ public:
     bool counts(int64_t layer, int64_t queries, int64_t token) const;
     // The networks of its KV heads, by which the policy ranks; none under most.
     std::span<const float> network(int64_t layer) const;
-    bool ranks_distance(int64_t layer) const { return ranks_distance_[static_cast<size_t>(layer)]; }
+    bool ranks_distance(int64_t layer) const { return of(layer).ranks_distance; }
 
     // Whether the layer's budget is no less than the most tokens that can be resident at a time.
-    bool covers_all(int64_t layer) const { return covers_all_[static_cast<size_t>(layer)]; }
+    bool covers_all(int64_t layer) const { return of(layer).covers_all; }
     // Whether the layer ever evicts. A policy that begins before the budget is full does so even if it covers all.
     bool may_evict(int64_t layer) const;
     // The most slots that the packed segment of a layer ever has.
@@ -107,22 +110,33 @@ public:
     // How many slots it has once there are slots below it; more than any number for the last one.
     int64_t capacity(int64_t layer, Part part) const;
 
-    const StateLayout& state() const { return state_; }
-    const RecallSizes& recall() const { return recall_; } // false: every query attends to all that is resident
-    uint64_t row_bytes_of(Type type, int64_t elements, int64_t slots) const; // of all KV heads
+    const StateLayout& state(int64_t layer) const { return of(layer).state; }
+    bool recalls() const { return page_slots() > 0; } // false: every query attends to all that is resident
+    int64_t page_slots() const { return layers_.front().recall.page_slots; } // of recall
+    const RecallSizes& recall(int64_t layer) const { return of(layer).recall; }
+    // A number of four bytes for each slot of all KV heads.
+    uint64_t column_bytes(int64_t layer, int64_t slots) const;
     // Keys and values of so many slots of a layer's segment, of all KV heads.
     uint64_t k_bytes(int64_t layer, Part part, int64_t slots) const {
-        return side_bytes(layer, part, &RowFormats::k, shape().head_size, slots);
+        return side_bytes(layer, part, &RowFormats::k, shape(layer).head_size, slots);
     }
     uint64_t v_bytes(int64_t layer, Part part, int64_t slots) const {
-        return side_bytes(layer, part, &RowFormats::v, shape().v_head_size, slots);
+        return side_bytes(layer, part, &RowFormats::v, shape(layer).v_head_size, slots);
     }
-    // Scratch for the scores of one attention over so many slots or fewer, or the weights of a step of one token.
+    // Scratch that all layers share, for the scores of one attention over so many slots or fewer, or the weights of a
+    // step of one token.
     uint64_t scores_bytes(int64_t slots) const;
     // How many of a chunk's queries one attention has whose scores are kept: so many that they find room there.
-    int64_t scored_queries(int64_t slots, int64_t queries) const;
+    int64_t scored_queries(int64_t layer, int64_t slots, int64_t queries) const;
     uint64_t row_stats_bytes() const;
     uint64_t scratch_bytes(int64_t slots) const; // both; none where there are no slots
+    // What the layer has that has most of it, where layers of one shape have as much.
+    template <class BytesOf>
+    uint64_t most_bytes(BytesOf bytes_of) const {
+        uint64_t most = 0;
+        for (const int64_t layer : firsts_) most = std::max<uint64_t>(most, bytes_of(layer));
+        return most;
+    }
 
     // Refuses anchors that would leave a head of a layer too little to evict. `elsewhere`: how many of the sinks and of
     // the newest tokens lie in the packed segment, while their own slots are empty or a removed token's.
@@ -130,33 +144,41 @@ public:
 
 private:
     [[noreturn]] void refuse_without_residual(const char* what) const;
-    void check_query_heads() const;
+    struct LayerSizes;
+    const LayerSizes& of(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }
+    static void check_query_heads(const LayerShape& shape);
+    RecallSizes recall_of(int64_t layer) const;
     bool has_packed(int64_t layer, Part part, Type RowFormats::*side) const;
     uint64_t side_bytes(int64_t layer, Part part, Type RowFormats::*side, int64_t elements, int64_t slots) const;
-    void set_formats();
+    void set_formats(int64_t layer);
+    void set_sizes();
     void set_zeroing();
 
     CacheRequest request_;
     Config config_;
     std::unique_ptr<Policy> policy_;
     Plan plan_;
-    StateLayout state_;
-    RecallSizes recall_;
     Type k_, v_;
     Norm k_norm_, v_norm_;
     float v_threshold_;
     static constexpr std::array every_part{Part::dense, Part::packed, Part::second, Part::third};
     size_t tiers_ = 1;                                                     // packed segments
     std::array<std::pair<Type, Type>, every_part.size()> usual_formats_{}; // of layers without formats of their own
-    std::vector<std::array<std::vector<RowFormats>, every_part.size()>> formats_; // of each layer
-    std::vector<std::vector<Heads>> alike_;                                       // of each layer
-    std::vector<std::array<int64_t, most_tiers>> tier_slots_; // of each layer, where no sink is lost
-    std::vector<Importance> importance_;
-    std::vector<bool> ranks_distance_;
+    struct LayerSizes {
+        std::array<std::vector<RowFormats>, every_part.size()> formats;
+        std::vector<Heads> alike;
+        std::array<int64_t, most_tiers> tier_slots; // where no sink is lost
+        StateLayout state;
+        RecallSizes recall;
+        StateLayout::Range network; // in those of all layers
+        Importance importance;
+        bool ranks_distance = false, covers_all = false;
+    };
+    std::vector<LayerSizes> layers_;
+    std::vector<int64_t> firsts_; // of each shape the first layer
     int64_t coming_ = 0, counted_every_ = 1;
     Zeroing zeroing_;
     bool has_cold_budget_ = false, evicts_ = false;
-    std::vector<bool> covers_all_;
 };
 
 } // namespace winnow::cache

@@ -15,7 +15,7 @@ constexpr int64_t least_signed_slots = 1024; // so that a center is of many rows
 int64_t pages_of(int64_t slots, int64_t page_slots) { return (slots + page_slots - 1) / page_slots; }
 
 // The parts of the index with so many frames.
-void lay_out(RecallSizes& sizes, const Shape& shape) {
+void lay_out(RecallSizes& sizes, const LayerShape& shape) {
     uint64_t end = 0;
     const auto heads = static_cast<uint64_t>(shape.kv_heads);
     place_part(sizes.signatures,
@@ -27,7 +27,7 @@ void lay_out(RecallSizes& sizes, const Shape& shape) {
     sizes.index_bytes = end;
 }
 
-void check_head_size(const Shape& shape) {
+void check_head_size(const LayerShape& shape) {
     if (shape.head_size % 16 == 0 && shape.head_size <= largest_rotation) return;
     refuse("recall with head_size " + std::to_string(shape.head_size) +
            ": signatures are made of keys of a multiple "
@@ -42,26 +42,24 @@ int64_t RecallSizes::center_rows(int64_t rows) const {
     return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(rows, signed_slots))));
 }
 
-RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t fixed_bytes, uint64_t hot_slot_bytes,
-                         int64_t cold_slots) {
+RecallSizes recall_sizes(const Config& config, const LayerShape& shape, const RecallNeeds& needs) {
     RecallSizes sizes;
-    if (!config.recalls()) return sizes;
     check_head_size(shape);
     sizes.kind = config.signature_kind();
     sizes.page_slots = config.count("page");
     sizes.bonus = static_cast<float>(config.number("bonus"));
     sizes.newest = config.count("newest");
-    const int64_t in_bytes = stretch_bytes / static_cast<int64_t>(hot_slot_bytes);
+    const int64_t in_bytes = stretch_bytes / static_cast<int64_t>(needs.hot_slot_bytes);
     sizes.stretch_slots = std::max(in_bytes / stretch_multiple, int64_t{1}) * stretch_multiple;
     sizes.signed_slots = std::max(sizes.stretch_slots, least_signed_slots);
-    const int64_t pages = pages_of(cold_slots, sizes.page_slots);
+    const int64_t pages = pages_of(needs.cold_slots, sizes.page_slots);
     sizes.blocks = std::max<int64_t>(pages_of(pages, block_pages), 1);
     const Amount& budget = config.recall_budget();
-    sizes.budget_bytes = recall_budget(config, shape);
+    sizes.budget_bytes = needs.budget_bytes;
     const auto bytes_with = [&](int64_t frames) {
         sizes.frames = frames;
         lay_out(sizes, shape);
-        return fixed_bytes + sizes.index_bytes + static_cast<uint64_t>(sizes.hot_slots()) * hot_slot_bytes;
+        return needs.fixed_bytes + sizes.index_bytes + static_cast<uint64_t>(sizes.hot_slots()) * needs.hot_slot_bytes;
     };
     // A share of a short context may not hold what every context needs; then that is the budget.
     const int64_t least =
@@ -75,7 +73,8 @@ RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t fixe
     if (fits == 0)
         refuse("recall within budget=" + spell(budget) + " is " + std::to_string(sizes.budget_bytes) +
                " bytes of a layer, expected at least " + std::to_string(bytes_with(1)) +
-               ": sinks and residual window, signatures of " + std::to_string(cold_slots) + " tokens, and one page");
+               ": sinks and residual window, signatures of " + std::to_string(needs.cold_slots) +
+               " tokens, and one page");
     if (config.has("picked")) fits = std::min(fits, std::max<int64_t>(config.count("picked") / sizes.page_slots, 1));
     bytes_with(fits);
     sizes.newest = std::min(sizes.newest, sizes.hot_slots() / 2);

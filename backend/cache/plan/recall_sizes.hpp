@@ -19,6 +19,7 @@ struct RecallSizes {
     int64_t signed_slots = 0;                  // of the cold segment, signed at once where all of it is
     StateLayout::Range signatures, frame_pages, counts, centers; // of one layer, in one buffer
     uint64_t index_bytes = 0;                                    // that buffer's
+    StateLayout::Range codebooks;                                // in the one of all layers
     uint64_t budget_bytes = 0;                                   // of one layer
 
     explicit operator bool() const { return page_slots > 0; }
@@ -28,9 +29,16 @@ struct RecallSizes {
     int64_t center_rows(int64_t rows) const;
 };
 
-// A layer's dense rows and state take fixed_bytes. A budget of bytes in which not even one page fits is refused; a
-// share is at least what dense rows, signatures and 8 pages take.
-RecallSizes recall_sizes(const Config& config, const Shape& shape, uint64_t fixed_bytes, uint64_t hot_slot_bytes,
-                         int64_t cold_slots);
+// What else the sizes of a layer follow from.
+struct RecallNeeds {
+    uint64_t budget_bytes = 0;
+    uint64_t fixed_bytes = 0; // of its dense rows and state
+    uint64_t hot_slot_bytes = 0;
+    int64_t cold_slots = 0;
+};
+
+// Those of one layer, without codebooks. A budget of bytes in which not even one page fits is refused; a share is at
+// least what dense rows, signatures and 8 pages take.
+RecallSizes recall_sizes(const Config& config, const LayerShape& shape, const RecallNeeds& needs);
 
 } // namespace winnow::cache

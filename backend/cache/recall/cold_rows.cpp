@@ -18,11 +18,11 @@ constexpr size_t misses_of_a_thread = 64;  // what is worth another thread
 
 // The places of rows in a region.
 struct Places {
-    explicit Places(const Geometry& geometry)
-        : heads(static_cast<uint64_t>(geometry.shape().kv_heads)),
-          page_slots(static_cast<uint64_t>(geometry.recall().page_slots)),
-          k_row(row_bytes(geometry.k(), geometry.shape().head_size)),
-          v_row(row_bytes(geometry.v(), geometry.shape().v_head_size)) {}
+    Places(const Geometry& geometry, int64_t layer)
+        : heads(static_cast<uint64_t>(geometry.shape(layer).kv_heads)),
+          page_slots(static_cast<uint64_t>(geometry.page_slots())),
+          k_row(row_bytes(geometry.k(), geometry.shape(layer).head_size)),
+          v_row(row_bytes(geometry.v(), geometry.shape(layer).v_head_size)) {}
 
     uint64_t heads, page_slots, k_row, v_row;
     uint64_t of_head() const { return page_slots * (k_row + v_row); } // bytes of a page
@@ -83,7 +83,7 @@ void read(Layer& layer, std::span<const ColdRead> reads) {
 
 // Pages [first, end).
 void read_pages(const Geometry& geometry, Layer& layer, uint64_t first, uint64_t end) {
-    const Places at(geometry);
+    const Places at(geometry, layer.number);
     std::vector<std::byte> bytes;
     for (uint64_t count = 0; first < end; first += count) {
         count = std::min(at.pages_at_once(), end - first);
@@ -95,7 +95,7 @@ void read_pages(const Geometry& geometry, Layer& layer, uint64_t first, uint64_t
 }
 
 void write_pages(const Geometry& geometry, const Layer& layer, ColdRegion& region, uint64_t first, uint64_t end) {
-    const Places at(geometry);
+    const Places at(geometry, layer.number);
     std::vector<std::byte> bytes;
     for (uint64_t count = 0; first < end; first += count) {
         count = std::min(at.pages_at_once(), end - first);
@@ -105,7 +105,7 @@ void write_pages(const Geometry& geometry, const Layer& layer, ColdRegion& regio
     }
 }
 
-int64_t page_slots_of(const CacheState& cache) { return cache.geometry->recall().page_slots; }
+int64_t page_slots_of(const CacheState& cache) { return cache.geometry->page_slots(); }
 
 // One past the last slot that some head has a row in.
 int64_t end_of_rows(std::span<const int32_t> entries, int64_t slots) {
@@ -116,16 +116,18 @@ int64_t end_of_rows(std::span<const int32_t> entries, int64_t slots) {
 }
 
 // What rows leave at once, behind those that are in their page.
-int64_t end_slots(const Geometry& geometry) { return geometry.recall().page_slots - 1 + geometry.residual(); }
+int64_t end_slots(const Geometry& geometry) { return geometry.page_slots() - 1 + geometry.residual(); }
 
-uint64_t page_scratch_bytes(const Geometry& geometry) { return std::max(page_reads, Places(geometry).of_head()); }
+uint64_t page_scratch_bytes(const Geometry& geometry) {
+    return std::max(page_reads, geometry.most_bytes([&](int64_t layer) { return Places(geometry, layer).of_head(); }));
+}
 
 } // namespace
 
 uint64_t cold_scratch_bytes(const Geometry& geometry, int64_t slots) {
     if (slots == 0 || !geometry.config().recall_folder()) return 0;
     return 4 * static_cast<uint64_t>(slots) + page_scratch_bytes(geometry) +
-           bytes_of(geometry, 0, Part::packed, end_slots(geometry));
+           shared_rows_bytes(geometry, end_slots(geometry));
 }
 
 void take_cold_scratch(CacheState& cache, int64_t slots, uint64_t beside) {
@@ -133,7 +135,7 @@ void take_cold_scratch(CacheState& cache, int64_t slots, uint64_t beside) {
     const Passing taken(cache, beside);
     const Geometry& geometry = *cache.geometry;
     ColdScratch& scratch = cache.cold_scratch;
-    if (scratch.end.slots == 0) scratch.end = make_rows(cache.device, geometry, 0, Part::packed, end_slots(geometry));
+    if (scratch.end.slots == 0) scratch.end = make_shared_rows(cache.device, geometry, end_slots(geometry));
     scratch.read.resize(page_scratch_bytes(geometry));
     take_slot_map(cache, 4 * static_cast<uint64_t>(slots));
     cache.note_peak(0);
@@ -148,15 +150,17 @@ void take_slot_map(CacheState& cache, uint64_t size) {
     scratch.slots = 0;
 }
 
-uint64_t cold_file_bytes(const Geometry& geometry, int64_t slots) {
-    const Places at(geometry);
+uint64_t cold_file_bytes(const Geometry& geometry, int64_t layer, int64_t slots) {
+    const Places at(geometry, layer);
     return at.pages(slots) * at.of_page();
 }
 
 std::shared_ptr<ColdFile> open_cold_file(const Geometry& geometry, const Log& log) {
     const std::optional<std::string> folder = geometry.config().recall_folder();
     if (!folder) return nullptr;
-    return std::make_shared<ColdFile>(*folder, cold_file_bytes(geometry, geometry.most_packed(0)), log);
+    const uint64_t of_layer = geometry.most_bytes(
+        [&](int64_t layer) { return cold_file_bytes(geometry, layer, geometry.most_packed(layer)); });
+    return std::make_shared<ColdFile>(*folder, of_layer, log);
 }
 
 Fetched::Fetched(CacheState& cache, Layer& layer) : Fetched(cache, layer, 0, layer.packed.slots) {}
@@ -169,9 +173,10 @@ Fetched::Fetched(CacheState& cache, Layer& layer, int64_t first, int64_t slots, 
     : cache_(cache), layer_(layer), slots_(layer.packed.slots) {
     if (!cache.cold_file || layer.packed.k || layer.packed.slots == 0) return;
     const Geometry& geometry = *cache.geometry;
-    const Places at(geometry);
+    const Places at(geometry, layer.number);
     const bool takes_scratch = scratch != nullptr && slots <= scratch->slots;
-    before_ = layer.cold.map.entries(geometry.shape().kv_heads, takes_scratch ? scratch->slots : slots, first);
+    before_ =
+        layer.cold.map.entries(geometry.shape(layer.number).kv_heads, takes_scratch ? scratch->slots : slots, first);
     if (takes_scratch) {
         layer.packed = std::move(*scratch);
         scratch_ = scratch;
@@ -204,7 +209,7 @@ void Fetched::give_back() {
 void Fetched::store() {
     if (!is_owner_) return;
     const Geometry& geometry = *cache_.geometry;
-    const Places at(geometry);
+    const Places at(geometry, layer_.number);
     const int64_t slots = layer_.packed.slots;
     std::vector<int32_t> now = layer_.map_of(geometry, layer_.packed);
     bool has_moved = has_changed_rows_ || layer_.cold.is_moved;
@@ -221,7 +226,7 @@ void Fetched::store() {
     }
     if (has_moved) {
         auto region = std::make_shared<ColdRegion>(cache_.cold_file);
-        region->reserve(cold_file_bytes(geometry, slots));
+        region->reserve(cold_file_bytes(geometry, layer_.number, slots));
         write_pages(geometry, layer_, *region, 0, at.pages(end_of_rows(now, slots)));
         layer_.cold.region = std::move(region);
         layer_.cold.is_moved = false;
@@ -230,7 +235,7 @@ void Fetched::store() {
         write_pages(geometry, layer_, *layer_.cold.region, static_cast<uint64_t>(from + first) / at.page_slots,
                     at.pages(from + end));
     }
-    layer_.cold.map.set(now, geometry.shape().kv_heads, layer_.packed_first);
+    layer_.cold.map.set(now, geometry.shape(layer_.number).kv_heads, layer_.packed_first);
     before_ = std::move(now);
     has_changed_rows_ = false;
 }
@@ -241,7 +246,7 @@ Stretches::Stretches(CacheState& cache, Layer& layer, int64_t end, int64_t at_on
     const Geometry& geometry = *cache.geometry;
     const int64_t most = slots_from(0);
     rows_ = make_rows(cache.device, geometry, layer.number, Part::packed, most);
-    bytes_.reserve(cold_file_bytes(geometry, most));
+    bytes_.reserve(cold_file_bytes(geometry, layer.number, most));
     memory_.emplace(cache, bytes_of(geometry, layer.number, Part::packed, most) + bytes_.capacity());
 }
 
@@ -257,8 +262,9 @@ bool Stretches::next() {
         return true;
     }
     if (read_ != first_) read(first_);
-    const Places at(geometry);
-    const std::vector<int32_t> map = layer_.cold.map.entries(geometry.shape().kv_heads, rows_.slots, first_);
+    const Places at(geometry, layer_.number);
+    const std::vector<int32_t> map =
+        layer_.cold.map.entries(geometry.shape(layer_.number).kv_heads, rows_.slots, first_);
     rows_.tokens->write(0, map.data(), 4 * map.size());
     move_rows(at, rows_, first_, static_cast<uint64_t>(first_) / at.page_slots, at.pages(slots_), bytes_,
               Direction::to_buffers);
@@ -274,8 +280,8 @@ void Stretches::read_ahead() {
 
 void Stretches::read(int64_t first) {
     const Geometry& geometry = *cache_.geometry;
-    bytes_.resize(cold_file_bytes(geometry, slots_from(first)));
-    const ColdRead all{cold_file_bytes(geometry, first), bytes_};
+    bytes_.resize(cold_file_bytes(geometry, layer_.number, slots_from(first)));
+    const ColdRead all{cold_file_bytes(geometry, layer_.number, first), bytes_};
     cache::read(layer_, {&all, 1});
     read_ = first;
 }
@@ -286,9 +292,10 @@ void move_to_file(CacheState& cache, Layer& layer) {
     const int64_t slots = layer.packed.slots;
     const std::vector<int32_t> entries = layer.map_of(geometry, layer.packed);
     layer.cold.region = std::make_shared<ColdRegion>(cache.cold_file);
-    layer.cold.region->reserve(cold_file_bytes(geometry, slots));
-    write_pages(geometry, layer, *layer.cold.region, 0, Places(geometry).pages(end_of_rows(entries, slots)));
-    layer.cold.map.set(entries, geometry.shape().kv_heads);
+    layer.cold.region->reserve(cold_file_bytes(geometry, layer.number, slots));
+    write_pages(geometry, layer, *layer.cold.region, 0,
+                Places(geometry, layer.number).pages(end_of_rows(entries, slots)));
+    layer.cold.map.set(entries, geometry.shape(layer.number).kv_heads);
     layer.packed = rows_elsewhere(slots);
 }
 
@@ -299,7 +306,7 @@ void copy_cold_rows(CacheState& cache, const Layer& from, Layer& to) {
     to.cold.region = std::make_shared<ColdRegion>(cache.cold_file);
     to.cold.region->reserve(from.cold.region->reserved());
     std::vector<std::byte> bytes;
-    const uint64_t end = cold_file_bytes(geometry, from.cold.map.end());
+    const uint64_t end = cold_file_bytes(geometry, from.number, from.cold.map.end());
     for (uint64_t offset = 0; offset < end; offset += bytes.size()) {
         bytes.resize(std::min(most_at_once, end - offset));
         const ColdRead all{offset, bytes};
@@ -309,7 +316,7 @@ void copy_cold_rows(CacheState& cache, const Layer& from, Layer& to) {
 }
 
 std::vector<int32_t> frame_pages(const Geometry& geometry, const Layer& layer) {
-    const StateLayout::Range& part = geometry.recall().frame_pages;
+    const StateLayout::Range& part = geometry.recall(layer.number).frame_pages;
     std::vector<int32_t> pages(static_cast<size_t>(part.size / 4));
     layer.index_memory->read(part.offset, pages.data(), part.size);
     return pages;
@@ -389,8 +396,8 @@ void Share::bring(const Places& at) {
 
 void bring_pages(CacheState& cache, Layer& layer, const std::vector<int32_t>& before) {
     const Geometry& geometry = *cache.geometry;
-    const Places at(geometry);
-    const auto frames = static_cast<uint64_t>(geometry.recall().frames);
+    const Places at(geometry, layer.number);
+    const auto frames = static_cast<uint64_t>(geometry.recall(layer.number).frames);
     const std::vector<int32_t> now = frame_pages(geometry, layer); // and the device has nothing to do any more
     const std::vector<Miss> misses = misses_of(at, frames, before, now);
     const std::span<std::byte> scratch = cache.cold_scratch.read;
@@ -448,7 +455,7 @@ void LayerBackup::restore() {
     layer_.outputs = outputs_;
     layer_.has_means = has_means_;
     layer_.is_signed = false;
-    free_frames(*cache_.geometry, *layer_.index_memory, layer_.hot);
+    free_frames(*cache_.geometry, layer_.number, *layer_.index_memory, layer_.hot);
 }
 
 } // namespace winnow::cache

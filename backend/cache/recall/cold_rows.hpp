@@ -18,7 +18,7 @@
 namespace winnow::cache {
 
 // How many bytes of the file the pages take that have so many slots of a layer.
-uint64_t cold_file_bytes(const Geometry& geometry, int64_t slots);
+uint64_t cold_file_bytes(const Geometry& geometry, int64_t layer, int64_t slots);
 // How many bytes ColdScratch takes, for layers of up to so many slots.
 uint64_t cold_scratch_bytes(const Geometry& geometry, int64_t slots);
 // Allocates or enlarges the scratch memory; nothing where the rows lie in memory. beside: bytes that the call has.

@@ -28,7 +28,7 @@ struct Signed {
 // `cold` is the segment from first_slot on.
 void sign(CacheState& cache, Layer& layer, const Segment& cold, int64_t first_slot, const Signed& what) {
     const Geometry& geometry = *cache.geometry;
-    const int64_t page_slots = geometry.recall().page_slots;
+    const int64_t page_slots = geometry.page_slots();
     if (what.first >= what.end) return;
     cache.device.launch(PageSign{page_index(cache, layer), cold, layer.hot_segment(geometry), what.first / page_slots,
                                  (what.end + page_slots - 1) / page_slots, first_slot, what.center_end,
@@ -42,7 +42,7 @@ void sign(CacheState& cache, Layer& layer, const Signed& what) {
 
 // The same stretch by stretch, from the first slot on.
 void sign_stretches(CacheState& cache, Layer& layer, const Signed& what) {
-    Stretches stretches(cache, layer, what.end, cache.geometry->recall().signed_slots);
+    Stretches stretches(cache, layer, what.end, cache.geometry->recall(layer.number).signed_slots);
     while (stretches.next()) {
         const int64_t first = stretches.first();
         sign(cache, layer, stretches.segment(), first,
@@ -53,7 +53,7 @@ void sign_stretches(CacheState& cache, Layer& layer, const Signed& what) {
 
 // Signs all pages anew where there are enough rows by now for another center.
 void follow_center(CacheState& cache, Layer& layer) {
-    const int64_t rows = cache.geometry->recall().center_rows(layer.in_front);
+    const int64_t rows = cache.geometry->recall(layer.number).center_rows(layer.in_front);
     if (rows <= layer.centered) return;
     const bool have_signatures = layer.centered > 0; // those of pages that changed since then are free already
     sign_stretches(cache, layer, {0, layer.in_front, rows, have_signatures});
@@ -81,14 +81,14 @@ Segment mapped_segment(CacheState& cache, const Layer& layer) {
 
 } // namespace
 
-int64_t tokens_of_piece(const CacheState& cache) {
-    const int64_t chunk = cache.geometry->chunk(), row = static_cast<int64_t>(carried_bytes(cache, 1));
+int64_t tokens_of_piece(const CacheState& cache, int64_t layer) {
+    const int64_t chunk = cache.geometry->chunk(), row = static_cast<int64_t>(carried_bytes(cache, layer, 1));
     return std::max<int64_t>(most_carried / row / chunk, 1) * chunk;
 }
 
-uint64_t carried_bytes(const CacheState& cache, int64_t queries) {
-    const int64_t floats = cache.device.carried_floats(cache.geometry->shape().v_head_size);
-    return 4 * static_cast<uint64_t>(cache.geometry->request().q_heads * queries * floats);
+uint64_t carried_bytes(const CacheState& cache, int64_t layer, int64_t queries) {
+    const LayerShape& shape = cache.geometry->shape(layer);
+    return 4 * static_cast<uint64_t>(shape.q_heads * queries * cache.device.carried_floats(shape.v_head_size));
 }
 
 uint64_t ReservedMemory::bytes() const {
@@ -98,10 +98,11 @@ uint64_t ReservedMemory::bytes() const {
 ReservedMemory reserved_memory(CacheState& cache, int64_t tokens) {
     const Geometry& geometry = *cache.geometry;
     ReservedMemory memory;
-    if (!geometry.recall() || tokens == 0) return memory;
+    if (!geometry.recalls() || tokens == 0) return memory;
     if (!cache.carried) {
-        const int64_t most = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
-        memory.carried = cache.device.allocate(carried_bytes(cache, std::min(tokens_of_piece(cache), most)));
+        const int64_t most = geometry.has_cells() ? geometry.request().cells : geometry.context();
+        memory.carried = cache.device.allocate(geometry.most_bytes(
+            [&](int64_t layer) { return carried_bytes(cache, layer, std::min(tokens_of_piece(cache, layer), most)); }));
     }
     if (geometry.has_cells() && geometry.has_cold_budget() && !cache.cell_positions)
         memory.cell_positions = cache.device.allocate(cell_positions_bytes(geometry));
@@ -113,21 +114,21 @@ void keep(CacheState& cache, ReservedMemory memory) {
     if (memory.cell_positions) cache.cell_positions = std::move(memory.cell_positions);
 }
 
-void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot) {
-    const StateLayout::Range& part = geometry.recall().frame_pages;
+void free_frames(const Geometry& geometry, int64_t layer, Buffer& index, const Rows& hot) {
+    const StateLayout::Range& part = geometry.recall(layer).frame_pages;
     if (hot.slots == 0) return;
     const std::vector<int32_t> none(static_cast<size_t>(std::max(part.size, hot.tokens->size()) / 4), free_slot);
     index.write(part.offset, none.data(), part.size);
     hot.tokens->write(0, none.data(), hot.tokens->size());
 }
 
-uint64_t recall_bytes(const Geometry& geometry) {
-    const RecallSizes& sizes = geometry.recall();
-    return sizes ? bytes_of(geometry, 0, Part::packed, sizes.hot_slots()) + sizes.index_bytes : 0;
+uint64_t recall_bytes(const Geometry& geometry, int64_t layer) {
+    const RecallSizes& sizes = geometry.recall(layer);
+    return sizes ? bytes_of(geometry, layer, Part::packed, sizes.hot_slots()) + sizes.index_bytes : 0;
 }
 
 std::unique_ptr<Buffer> make_codebooks(Device& device, const Geometry& geometry) {
-    if (geometry.recall().kind != SignatureKind::codes) return nullptr;
+    if (geometry.config().signature_kind() != SignatureKind::codes) return nullptr;
     const std::vector<uint16_t>& halves = *geometry.request().codebooks;
     std::unique_ptr<Buffer> codebooks = device.allocate(2 * halves.size());
     codebooks->write(0, halves.data(), codebooks->size());
@@ -135,8 +136,8 @@ std::unique_ptr<Buffer> make_codebooks(Device& device, const Geometry& geometry)
 }
 
 PageIndex page_index(const CacheState& cache, const Layer& layer) {
-    const RecallSizes& sizes = cache.geometry->recall();
-    const Shape& shape = cache.geometry->shape();
+    const RecallSizes& sizes = cache.geometry->recall(layer.number);
+    const LayerShape& shape = cache.geometry->shape(layer.number);
     PageIndex index{sizes.page_slots,
                     index_tensor(sizes.signatures, layer.index_memory.get(), shape.kv_heads, sizes.blocks,
                                  signature_block_bytes(shape.head_size, sizes.kind) / 4),
@@ -146,22 +147,20 @@ PageIndex page_index(const CacheState& cache, const Layer& layer) {
             state_tensor(Type::f16, sizes.centers, layer.index_memory.get(), shape.kv_heads, shape.head_size + 1);
         return index;
     }
-    const int64_t numbers = codebook_numbers(shape.head_size);
-    const auto bytes = static_cast<uint64_t>(2 * shape.kv_heads * numbers); // of a layer
-    index.codebooks = state_tensor(Type::f16, {static_cast<uint64_t>(layer.number) * bytes, bytes},
-                                   cache.codebooks.get(), shape.kv_heads, numbers);
+    index.codebooks = state_tensor(Type::f16, sizes.codebooks, cache.codebooks.get(), shape.kv_heads,
+                                   codebook_numbers(shape.head_size));
     return index;
 }
 
 void sign_newest(CacheState& cache, Layer& layer, int64_t rows) {
     const int64_t first = layer.in_front;
     layer.in_front += rows;
-    const bool has_center = layer.centered > 0 || cache.geometry->recall().center_rows(layer.in_front) == 0;
+    const bool has_center = layer.centered > 0 || cache.geometry->recall(layer.number).center_rows(layer.in_front) == 0;
     if (layer.packed.slots > 0 && has_center) sign(cache, layer, {first, layer.in_front});
 }
 
 void sign_all(CacheState& cache, Layer& layer) {
-    const RecallSizes& sizes = cache.geometry->recall();
+    const RecallSizes& sizes = cache.geometry->recall(layer.number);
     const bool lies_in_front =
         cache.cold_file && !layer.packed.k && !layer.cold.is_moved && layer.cold.map.in_front() >= 0;
     if (lies_in_front) {
@@ -185,7 +184,7 @@ void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
     if (layer.packed.slots == 0) return;
     if (!layer.is_signed) sign_all(cache, layer);
     follow_center(cache, layer);
-    const RecallSizes& sizes = geometry.recall();
+    const RecallSizes& sizes = geometry.recall(layer.number);
     PagePick args;
     args.index = page_index(cache, layer);
     const bool is_in_file = !layer.packed.k;
@@ -201,7 +200,7 @@ void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
     args.visible_from = request.visible_from;
     args.visible_end = anchor_flag; // token ids are below it
     args.mask = request.mask;
-    args.counts = index_tensor(sizes.counts, layer.index_memory.get(), geometry.shape().kv_heads, 1, 4);
+    args.counts = index_tensor(sizes.counts, layer.index_memory.get(), geometry.shape(layer.number).kv_heads, 1, 4);
     if (!is_in_file) {
         cache.device.launch(args);
         return;
@@ -211,14 +210,14 @@ void pick(CacheState& cache, Layer& layer, const PickRequest& request) {
     try {
         bring_pages(cache, layer, before);
     } catch (...) {
-        free_frames(geometry, *layer.index_memory, layer.hot);
+        free_frames(geometry, layer.number, *layer.index_memory, layer.hot);
         throw;
     }
 }
 
 PickCounts pick_counts(const Geometry& geometry, const Layer& layer) {
     PickCounts sum;
-    const StateLayout::Range& part = geometry.recall().counts;
+    const StateLayout::Range& part = geometry.recall(layer.number).counts;
     std::vector<uint64_t> counts(static_cast<size_t>(part.size / 8));
     if (layer.index_memory) layer.index_memory->read(part.offset, counts.data(), part.size);
     for (size_t i = 0; i < counts.size(); i += 2) {
@@ -237,7 +236,7 @@ PickCounts pick_counts(const Geometry& geometry, const Sequence& sequence) {
 void take_pick_counts(CacheState& cache, Layer& layer) {
     const PickCounts counts = pick_counts(*cache.geometry, layer);
     if (counts.picked == 0) return;
-    const StateLayout::Range& part = cache.geometry->recall().counts;
+    const StateLayout::Range& part = cache.geometry->recall(layer.number).counts;
     const std::vector<std::byte> none(part.size);
     layer.index_memory->write(part.offset, none.data(), none.size());
     cache.picks += counts;
@@ -245,14 +244,15 @@ void take_pick_counts(CacheState& cache, Layer& layer) {
 
 PickCountsBackup::PickCountsBackup(CacheState& cache, Layer& layer) : cache_(cache), layer_(layer) {
     if (!layer.index_memory) return;
-    const StateLayout::Range& part = cache.geometry->recall().counts;
+    const StateLayout::Range& part = cache.geometry->recall(layer.number).counts;
     counts_.resize(part.size);
     layer.index_memory->read(part.offset, counts_.data(), counts_.size());
 }
 
 void PickCountsBackup::restore() {
     if (layer_.index_memory && !counts_.empty())
-        layer_.index_memory->write(cache_.geometry->recall().counts.offset, counts_.data(), counts_.size());
+        layer_.index_memory->write(cache_.geometry->recall(layer_.number).counts.offset, counts_.data(),
+                                   counts_.size());
 }
 
 } // namespace winnow::cache

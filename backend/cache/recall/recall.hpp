@@ -12,8 +12,8 @@ inline constexpr int64_t most_picking = 8;
 
 // Of a prompt, as many tokens come between two ways through the cold segment: what their queries carry of it has to
 // find room in 4 MiB.
-int64_t tokens_of_piece(const CacheState& cache);
-uint64_t carried_bytes(const CacheState& cache, int64_t queries);
+int64_t tokens_of_piece(const CacheState& cache, int64_t layer);
+uint64_t carried_bytes(const CacheState& cache, int64_t layer, int64_t queries);
 
 // What steps take of the cache where their tokens' memory is reserved, and it does not keep yet: for what the queries
 // of a prompt carry, and for cell positions.
@@ -25,19 +25,20 @@ ReservedMemory reserved_memory(CacheState& cache, int64_t tokens);
 void keep(CacheState& cache, ReservedMemory memory);
 
 // No page is hot any more.
-void free_frames(const Geometry& geometry, Buffer& index, const Rows& hot);
+void free_frames(const Geometry& geometry, int64_t layer, Buffer& index, const Rows& hot);
 
 // Memory of a layer's hot slots and its page index, without pages and signatures, so that picks begin anew; none where
 // nothing is recalled.
 // For a layer, or for what a layer is going to have.
 template <class Memory>
-void take_recall_memory(Device& device, const Geometry& geometry, Memory& memory) {
-    if (!geometry.recall()) return;
-    memory.hot = make_rows(device, geometry, 0, Part::packed, geometry.recall().hot_slots());
-    memory.index_memory = device.allocate(geometry.recall().index_bytes);
-    free_frames(geometry, *memory.index_memory, memory.hot);
+void take_recall_memory(Device& device, const Geometry& geometry, int64_t layer, Memory& memory) {
+    const RecallSizes& sizes = geometry.recall(layer);
+    if (!sizes) return;
+    memory.hot = make_rows(device, geometry, layer, Part::packed, sizes.hot_slots());
+    memory.index_memory = device.allocate(sizes.index_bytes);
+    free_frames(geometry, layer, *memory.index_memory, memory.hot);
 }
-uint64_t recall_bytes(const Geometry& geometry); // of a layer
+uint64_t recall_bytes(const Geometry& geometry, int64_t layer);
 
 // The codebooks of the request, of all layers; none where signatures are of signs.
 std::unique_ptr<Buffer> make_codebooks(Device& device, const Geometry& geometry);

@@ -20,7 +20,7 @@ class LayerCheck {
 public:
     LayerCheck(const Geometry& geometry, const std::set<int64_t>& anchors, int64_t layer_number, const Layer& layer)
         : geometry_(geometry), anchors_(anchors), layer_number_(layer_number), layer_(layer),
-          saved_(layer.index.save()), heads_(geometry.shape().kv_heads) {}
+          saved_(layer.index.save()), heads_(geometry.shape(layer_number).kv_heads) {}
 
     // What is wrong, or NULL.
     const char* wrong() const {
@@ -29,7 +29,7 @@ public:
         if (layer_.slots() == 0) return "its memory has no slots";
         std::vector<Maps> maps;
         for (const Part part : geometry_.parts()) maps.push_back(layer_.map_of(geometry_, layer_.rows(part)));
-        const std::vector<int32_t> free_listed = part_of(layer_, geometry_.state().free_slots);
+        const std::vector<int32_t> free_listed = part_of(layer_, geometry_.state(layer_number_).free_slots);
         for (int64_t head = 0; head < heads_; ++head) {
             std::vector<Maps> of_head;
             for (const Maps& each : maps) {
@@ -126,7 +126,7 @@ private:
     const char* wrong_state() const {
         for (const HeadState& head : layer_.read_head_state(geometry_))
             if (head.live < 0 || head.evicted < 0 || head.shortfall < 0) return "a head's counts are negative";
-        const std::vector<int32_t> positions = part_of(layer_, geometry_.state().positions);
+        const std::vector<int32_t> positions = part_of(layer_, geometry_.state(layer_number_).positions);
         for (size_t cell = 0; cell < positions.size(); ++cell)
             if (saved_.cells[cell] >= 0 && positions[cell] != saved_.cells[cell]) return "a cell's position is not its";
         return nullptr;
@@ -147,7 +147,7 @@ void check_loaded(const CacheState& cache, int64_t sequence_number, const Sequen
     const auto fail = [&](const std::string& where, const char* what) {
         refuse("sequence " + std::to_string(sequence_number) + where + ": " + what);
     };
-    const int64_t token_ids = geometry.has_cells() ? geometry.request().cells : geometry.shape().context;
+    const int64_t token_ids = geometry.has_cells() ? geometry.request().cells : geometry.context();
     if (sequence.reserved < 0 || sequence.reserved > token_ids) fail("", "more is reserved than there can be");
     const std::set<int64_t>& anchors = sequence.anchors;
     if (!anchors.empty() && (*anchors.begin() < 0 || *anchors.rbegin() >= token_ids))

@@ -88,11 +88,13 @@ void SlotBytes::read(std::span<const int32_t> slots) {
 }
 
 uint64_t digest_of(const Geometry& geometry, int64_t layer) {
-    const Shape& shape = geometry.shape();
+    const LayerShape& shape = geometry.shape(layer);
     std::string text = without_folder(geometry.config());
     for (const int64_t number :
-         {shape.layers, shape.kv_heads, shape.head_size, shape.v_head_size, shape.context, geometry.request().q_heads,
-          geometry.request().cells, geometry.plan().layer_tokens[static_cast<size_t>(layer)], layer})
+         {geometry.layers(), shape.kv_heads, shape.head_size, shape.v_head_size, geometry.context(), shape.q_heads,
+          geometry.request().cells, geometry.plan().layer_tokens[static_cast<size_t>(layer)], layer,
+          // And what other layers have a say in.
+          geometry.residual(), geometry.cadence(), geometry.recall(layer).frames})
         text.append(" ").append(std::to_string(number));
     return XXH3_64bits(text.data(), text.size());
 }

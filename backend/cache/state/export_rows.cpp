@@ -22,10 +22,10 @@ namespace {
 class Export {
 public:
     Export(CacheState& cache, const CacheRows& args)
-        : cache_(cache), geometry_(*cache.geometry), shape_(geometry_.shape()), args_(args),
+        : cache_(cache), geometry_(*cache.geometry), shape_(geometry_.shape(args.layer)), args_(args),
           layer_(cache.sequence(args.sequence).layers[static_cast<size_t>(args.layer)]), index_(layer_.index.save()),
           token_ids_(read_token_ids(args.tokens, "tokens",
-                                    geometry_.has_cells() ? geometry_.request().cells : shape_.context)),
+                                    geometry_.has_cells() ? geometry_.request().cells : geometry_.context())),
           parts_(layer_.parts(geometry_)), slots_(find_slots(cache, layer_, token_ids_)) {}
 
     void run() {
@@ -341,7 +341,7 @@ private:
             if (layer_.free_listed > 0) ledger.free_listed.push_back(free_listed_of(head));
             if (geometry_.keeps_importance()) ledger.importance.push_back(importance_of(head));
         }
-        const StateLayout& layout = geometry_.state();
+        const StateLayout& layout = geometry_.state(layer_.number);
         ledger.output_sum = state_values(layout.output_sum);
         if (layer_.has_means) {
             ledger.k_mean = state_values(layout.k_mean);
@@ -367,7 +367,7 @@ private:
     std::vector<int32_t> free_listed_of(int64_t head) const {
         std::vector<int32_t> free_listed(static_cast<size_t>(layer_.free_listed));
         const int64_t most = most_free_listed(geometry_.config());
-        layer_.state->read(geometry_.state().free_slots.offset + static_cast<uint64_t>(4 * head * most),
+        layer_.state->read(geometry_.state(layer_.number).free_slots.offset + static_cast<uint64_t>(4 * head * most),
                            free_listed.data(), 4 * free_listed.size());
         return free_listed;
     }
@@ -394,7 +394,7 @@ private:
 
     CacheState& cache_;
     const Geometry& geometry_;
-    const Shape& shape_;
+    const LayerShape& shape_;
     const CacheRows& args_;
     Layer& layer_;
     const TokenIndex::Saved index_;

@@ -39,7 +39,7 @@ private:
     Layer& layer() { return cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)]; }
 
     void append() {
-        const int64_t heads = geometry_.shape().kv_heads, first = layer().index.next();
+        const int64_t heads = geometry_.shape(args_.layer).kv_heads, first = layer().index.next();
         Resident resident{rows_.count(), std::vector<bool>(static_cast<size_t>(heads * rows_.count()))};
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t i = 0; i < rows_.count(); ++i)

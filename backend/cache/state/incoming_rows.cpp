@@ -19,8 +19,9 @@ std::string name_of(const char* side, int64_t head, int64_t token) {
 } // namespace
 
 IncomingRows::IncomingRows(CacheState& cache, const CacheRows& args)
-    : cache_(cache), heads_(cache.geometry->shape().kv_heads), count_(args.k.shape[2]), has_v_in_k_(args.has_v_in_k) {
-    const Shape& shape = cache.geometry->shape();
+    : cache_(cache), heads_(cache.geometry->shape(args.layer).kv_heads), count_(args.k.shape[2]),
+      has_v_in_k_(args.has_v_in_k) {
+    const LayerShape& shape = cache.geometry->shape(args.layer);
     importance_.assign(static_cast<size_t>(heads_ * count_), 0);
     k_.name = "k", k_.size = shape.head_size;
     v_.name = "v", v_.size = shape.v_head_size;

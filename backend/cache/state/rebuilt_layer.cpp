@@ -50,7 +50,6 @@ private:
 void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const std::vector<std::vector<int32_t>>& slots,
               bool has_its_means) {
     const Geometry& geometry = *cache.geometry;
-    const Shape& shape = geometry.shape();
     const bool has_mean = layer.has_means;
     const bool has_importance = geometry.keeps_importance() && rows.has_importance(); // appended rows have 0
     size_t which = 0;
@@ -68,7 +67,7 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
             if (is_packed(of_head.type) && !bytes.empty())
                 image.put(of_head.offset + static_cast<uint64_t>(slot * of_head.stride[2]), bytes.data(), bytes.size());
         };
-        for (int64_t head = 0; head < shape.kv_heads; ++head) {
+        for (int64_t head = 0; head < geometry.shape(layer.number).kv_heads; ++head) {
             const Segment of_head = layer.segment(geometry, part, {head, 1});
             for (int64_t token = 0; token < rows.count(); ++token) {
                 const int32_t slot = its[static_cast<size_t>(head * rows.count() + token)];
@@ -86,7 +85,7 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
 RebuiltLayer::RebuiltLayer(CacheState& cache, const CacheRows& args, const std::vector<int32_t>& token_ids,
                            const IncomingRows& rows)
     : cache_(cache), geometry_(*cache.geometry), args_(args), token_ids_(token_ids), rows_(rows),
-      ledger_(*rows.ledger()), in_packed_(static_cast<size_t>(geometry_.shape().kv_heads), 0) {
+      ledger_(*rows.ledger()), in_packed_(static_cast<size_t>(geometry_.shape(args.layer).kv_heads), 0) {
     for (int64_t token = 0; token_ids_.empty() && token < rows_.count(); ++token) {
         const int64_t position = ledger_.tokens[static_cast<size_t>(token)].position;
         if (position != token) is_possible_ = false;
@@ -98,9 +97,9 @@ RebuiltLayer::RebuiltLayer(CacheState& cache, const CacheRows& args, const std::
         token_ids_.push_back(static_cast<int32_t>(token));
     check_facts();
     check_tokens();
-    const auto tokens = static_cast<size_t>(geometry_.shape().kv_heads * rows_.count());
+    const auto tokens = static_cast<size_t>(geometry_.shape(args_.layer).kv_heads * rows_.count());
     slots_.assign(geometry_.parts().size(), std::vector<int32_t>(tokens, -1));
-    for (int64_t head = 0; head < geometry_.shape().kv_heads && is_possible_; ++head) check_slots(head);
+    for (int64_t head = 0; head < geometry_.shape(args_.layer).kv_heads && is_possible_; ++head) check_slots(head);
 }
 
 int64_t RebuiltLayer::ledger_slots(Part part) const {
@@ -135,7 +134,7 @@ std::pair<size_t, int64_t> RebuiltLayer::segment_of(int64_t slot) const {
 void RebuiltLayer::check_facts() const {
     const Ledger::Facts& facts = ledger_.facts;
 
-    expect_within(facts.next, geometry_.has_cells() ? most_seen : geometry_.shape().context, "the number of tokens");
+    expect_within(facts.next, geometry_.has_cells() ? most_seen : geometry_.context(), "the number of tokens");
     expect_within(facts.most_in_packed,
                   std::max(packed_slots_, geometry_.most_packed(args_.layer)), // with removed ones
                   "what the packed segment holds");
@@ -151,7 +150,7 @@ void RebuiltLayer::check_facts() const {
             refuse_ledger(std::string(what) + " has " + std::to_string(values.size()) + " numbers, expected " +
                           std::to_string(bytes / 4));
     };
-    const StateLayout& layout = geometry_.state();
+    const StateLayout& layout = geometry_.state(args_.layer);
     expect_size(ledger_.output_sum, layout.output_sum.size, "the sum of outputs");
     expect_size(ledger_.k_mean, layout.k_mean.size, "the mean of keys");
     expect_size(ledger_.v_mean, layout.v_mean.size, "the mean of values");
@@ -281,13 +280,13 @@ Growth RebuiltLayer::memory() {
         growth.bytes += counted_bytes_of(geometry_, args_.layer, part, slots);
     }
     growth.state = make_state(cache_.device, geometry_, args_.layer);
-    take_recall_memory(cache_.device, geometry_, growth);
-    growth.bytes += geometry_.state().size + recall_bytes(geometry_);
+    take_recall_memory(cache_.device, geometry_, args_.layer, growth);
+    growth.bytes += geometry_.state(args_.layer).size + recall_bytes(geometry_, args_.layer);
     return growth;
 }
 
 std::vector<std::byte> RebuiltLayer::state_bytes() {
-    const StateLayout& layout = geometry_.state();
+    const StateLayout& layout = geometry_.state(args_.layer);
     std::vector<std::byte> bytes(layout.size, std::byte{0});
     const auto put = [&](const StateLayout::Range& part, const auto& values, size_t at = 0) {
         if (part.size > 0 && !values.empty())
@@ -315,8 +314,8 @@ void RebuiltLayer::append(const Segment& segment, Geometry::Heads heads, const s
     args.v = heads_of(rows_.values(), heads.first, heads.count);
     args.segment = segment;
     std::vector<int32_t> its = slots; // which the launch reads
-    args.slots =
-        heads_of(tensor_over(Type::i32, its, geometry_.shape().kv_heads, 1, rows_.count()), heads.first, heads.count);
+    args.slots = heads_of(tensor_over(Type::i32, its, geometry_.shape(args_.layer).kv_heads, 1, rows_.count()),
+                          heads.first, heads.count);
     args.token_ids = tensor_over(Type::i32, token_ids_, 1, 1, rows_.count());
     args.k_norm = geometry_.k_norm();
     args.v_norm = geometry_.v_norm();
@@ -356,7 +355,7 @@ void RebuiltLayer::run() {
 }
 
 void RebuiltLayer::fill(Layer& layer) {
-    const int64_t limit = geometry_.has_cells() ? most_seen : geometry_.shape().context;
+    const int64_t limit = geometry_.has_cells() ? most_seen : geometry_.context();
     if (!layer.index.restore(index_, std::max(geometry_.residual(), geometry_.cadence()), limit))
         refuse_ledger("its numbers make no sense");
     commit(cache_, layer, memory());

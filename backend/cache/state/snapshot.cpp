@@ -16,7 +16,7 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array<char, 8> magic{'W', 'I', 'N', 'N', 'O', 'W', 'C', 'A'};
-constexpr uint32_t file_version = 2;
+constexpr uint32_t file_version = 3;
 constexpr uint32_t byte_order = 0x01020304;
 
 struct Header {
@@ -26,12 +26,12 @@ struct Header {
 };
 
 std::vector<int64_t> shape_of(const Geometry& geometry) {
-    const Shape& shape = geometry.shape();
-    const CacheRequest& request = geometry.request();
-    std::vector<int64_t> numbers{shape.layers,  shape.kv_heads,  shape.head_size, shape.v_head_size,
-                                 shape.context, request.q_heads, request.cells};
-    const Plan& plan = geometry.plan();
-    numbers.insert(numbers.end(), plan.layer_tokens.begin(), plan.layer_tokens.end());
+    std::vector<int64_t> numbers{geometry.layers(), geometry.context(), geometry.request().cells};
+    for (int64_t layer = 0; layer < geometry.layers(); ++layer) {
+        const LayerShape& shape = geometry.shape(layer);
+        numbers.insert(numbers.end(), {shape.q_heads, shape.kv_heads, shape.head_size, shape.v_head_size,
+                                       geometry.plan().layer_tokens[static_cast<size_t>(layer)]});
+    }
     return numbers;
 }
 
@@ -114,12 +114,12 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     index.cells = stream.values<int32_t>();
     index.sinks = stream.values<int64_t>();
     index.newest = stream.values<int64_t>();
-    const int64_t limit = geometry.has_cells() ? most_seen : geometry.shape().context;
+    const int64_t limit = geometry.has_cells() ? most_seen : geometry.context();
     const int64_t most_newest = geometry.residual() > 0 ? geometry.residual() : geometry.cadence();
     const auto numbers = stream.value<LayerNumbers>();
     // A change of configuration may have left more; but not under recall, whose regions of a file have room for the
     // most.
-    const int64_t most_slots = (geometry.recall() ? 1 : 2) * geometry.most_packed(layer_number);
+    const int64_t most_slots = (geometry.recalls() ? 1 : 2) * geometry.most_packed(layer_number);
     std::vector<int64_t> lower_slots;
     int64_t lower = 0;
     for (size_t i = 1; i < geometry.packed_parts().size(); ++i) {
@@ -155,8 +155,8 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
             stream.refuse_stream("is cut short");
         layer.rows(part) = make_rows(cache.device, geometry, layer_number, part, lower_slots[i]);
     }
-    layer.state = cache.device.allocate(geometry.state().size);
-    take_recall_memory(cache.device, geometry, layer);
+    layer.state = cache.device.allocate(geometry.state(layer_number).size);
+    take_recall_memory(cache.device, geometry, layer_number, layer);
     std::optional<Passing> until_moved; // rows of a file are in memory before
     if (cache.cold_file)
         until_moved.emplace(cache, loaded + layer.bytes() +
@@ -262,7 +262,7 @@ void load(CacheState& cache, const CacheLoading& from) {
         Sequence& sequence = sequences.emplace_back();
         sequence.reserved = stream.value<int64_t>();
         for (const int64_t anchor : stream.values<int64_t>()) sequence.anchors.insert(anchor);
-        for (int64_t layer = 0; layer < cache.geometry->shape().layers; ++layer)
+        for (int64_t layer = 0; layer < cache.geometry->layers(); ++layer)
             loaded += sequence.layers.emplace_back(load_layer(cache, layer, loaded, stream)).bytes();
     }
     stream.finish();
