@@ -27,6 +27,16 @@ typedef struct winnow_resource {
     uint64_t size;    /* bytes */
 } winnow_resource;
 
+/* The shape of one layer. */
+typedef struct winnow_layer_shape {
+    uint32_t struct_size;
+    uint32_t reserved;   /* 0 */
+    int64_t q_num_heads; /* a multiple of kv_num_heads */
+    int64_t kv_num_heads;
+    int64_t head_size;
+    int64_t v_head_size; /* 0: head_size */
+} winnow_layer_shape;
+
 /* A cache holds the keys and values of all layers for some sequences, packed, and stays inside a budget: for each layer
  * and each KV head by itself it evicts the tokens that the attention scores say are not needed. Tokens of a sequence
  * are counted from 0 in the order in which they are appended; that number is a token's position, whatever has been
@@ -40,10 +50,15 @@ typedef struct winnow_cache_desc {
      * default, "winnow". */
     const char *config;
     int64_t layers;
-    int64_t q_num_heads; /* a multiple of kv_num_heads */
+    /* The shape of every layer, as in winnow_layer_shape; all 0 with layer_shapes. */
+    int64_t q_num_heads;
     int64_t kv_num_heads;
     int64_t head_size;
-    int64_t v_head_size; /* 0: head_size */
+    int64_t v_head_size;
+    /* The shape of each layer, `layers` of them, for a model whose layers are unlike; else NULL. Whatever is said of a
+     * layer's heads and sizes is then of its own. */
+    const winnow_layer_shape *layer_shapes;
+    uint64_t layer_shape_stride; /* bytes from one to the next: sizeof(winnow_layer_shape) for an array; 0 with NULL */
     /* Tokens: no sequence grows longer. Shares in config are of it, and a larger budget is cut to it. In cell mode only
      * these two hold: cells are used again, and tokens come and go in them without end. */
     int64_t context;
@@ -241,7 +256,7 @@ typedef struct winnow_cache_segment {
     int64_t tokens;
 } winnow_cache_segment;
 
-/* What a configuration means for a cache of one shape: cache_describe fills it in.
+/* What a configuration means for a cache of some shape: cache_describe fills it in.
  *
  * Strings go to memory of the host's. Each pointer comes with a size in bytes: the host gives how much room there is,
  * and gets how much the string needs, the zero included. Where the room is too small, or the pointer NULL, no string is

@@ -119,6 +119,33 @@ cache::LayerShape to_layer_shape(const Desc& given) {
             .v_head_size = given.v_head_size != 0 ? given.v_head_size : given.head_size};
 }
 
+std::vector<cache::LayerShape> to_layer_shapes(const winnow_cache_desc& given) {
+    const auto layers = static_cast<uint64_t>(given.layers);
+    if (given.layer_shapes == nullptr) {
+        if (given.layer_shape_stride != 0)
+            invalid("layer_shape_stride is " + std::to_string(given.layer_shape_stride) +
+                    ", expected 0 without layer_shapes");
+        return std::vector(layers, to_layer_shape(given));
+    }
+    const auto expect_zero = [](const char* name, int64_t value) {
+        if (value != 0)
+            invalid(std::string(name) + " is " + std::to_string(value) + ", expected 0 where layer_shapes is given");
+    };
+    expect_zero("q_num_heads", given.q_num_heads);
+    expect_zero("kv_num_heads", given.kv_num_heads);
+    expect_zero("head_size", given.head_size);
+    expect_zero("v_head_size", given.v_head_size);
+    std::vector<cache::LayerShape> shapes;
+    const HostArray<const winnow_layer_shape> array = {given.layer_shapes, layers, given.layer_shape_stride,
+                                                       "layer_shapes", "layer_shape"};
+    for_each_element(array, [&](const winnow_layer_shape& element) {
+        const winnow_layer_shape shape = read_struct(&element, "layer_shape");
+        check_reserved(shape.reserved, "layer_shape");
+        shapes.push_back(to_layer_shape(shape));
+    });
+    return shapes;
+}
+
 cache::CacheRows to_known_rows(const winnow_cache& cache, const winnow_cache_rows_desc& given, Access access) {
     if (given.tokens == nullptr) invalid("tokens is NULL, expected the tokens' positions, or cells");
     if (given.k == nullptr && given.v == nullptr) invalid("neither k nor v is given, expected one of them or both");
@@ -150,7 +177,7 @@ cache::CacheRequest to_cache_request(const winnow_cache_desc* desc) {
     expect_count("cells", given.cells, most_tokens, 0);
     cache::CacheRequest request;
     request.config = given.config != nullptr && *given.config != 0 ? std::string_view(given.config) : default_config;
-    request.shape.layers.assign(static_cast<size_t>(given.layers), to_layer_shape(given));
+    request.shape.layers = to_layer_shapes(given);
     request.shape.context = given.context;
     request.max_sequences = given.max_sequences != 0 ? given.max_sequences : 1;
     request.cells = given.cells;

@@ -70,6 +70,22 @@ def check_cache(backend):
         expect_error("size is 8", lambda: context.cache(divided, {"profile": bytes(8)}, **shape))
 
 
+def check_unlike_layers(backend):
+    """Each layer takes and gives rows of its own shape."""
+    shapes = [{"q_num_heads": 4, "kv_num_heads": 2, "head_size": 16},
+              {"q_num_heads": 3, "kv_num_heads": 1, "head_size": 32, "v_head_size": 64}]
+    with winnowkv_cache.Context(backend) as context:
+        with context.cache("none:k=f32,v=f32", layer_shapes=shapes, context=64) as cache:
+            for layer, (k, v, q) in enumerate([(32, 32, 64), (32, 64, 96)]):
+                values = (ctypes.c_float * v)(*range(v))
+                out, _ = cache.step(layer, (ctypes.c_float * k)(), values, (ctypes.c_float * q)())
+                assert list(out[:16]) == list(range(16)) and len(out) == (64, 192)[layer], list(out)
+            assert cache.positions(0, 1) == [0] and cache.positions(1, 0) == [0]
+            expect_error("head", lambda: cache.positions(1, 1))
+        expect_error("expected 0 where layer_shapes is given",
+                     lambda: context.cache("none", layer_shapes=shapes, head_size=16, context=64))
+
+
 def check_experts(backend):
     """Tokens of experts that few tokens go to are gone before the budget is full, but for the newest; others stay."""
     experts = Experts(4, inactive=0.5)
@@ -122,6 +138,7 @@ def main():
     backend, layout = sys.argv[1:]
     check_layout(Path(layout).read_text(encoding="utf-8"))
     check_cache(backend)
+    check_unlike_layers(backend)
     check_experts(backend)
     check_states(backend)
     result = subprocess.run([sys.executable, "-B", external_policy.__file__, backend], capture_output=True, text=True)

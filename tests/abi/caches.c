@@ -18,6 +18,7 @@ typedef struct cache_work {
     int32_t token;
     winnow_tensor token_view;
     LONGER(winnow_cache_rows_desc) rows;
+    LONGER(winnow_layer_shape) shape;
     LONGER(winnow_resource) resource;
     LONGER(winnow_wanted_resource) wanted;
     LONGER(winnow_cache_info) info;
@@ -82,6 +83,10 @@ static void prepare(cache_work *work) {
     work->rows.first.struct_size = sizeof work->rows.first;
     work->rows.first.k = &work->k_view;
     work->rows.first.v = &work->v_view;
+    work->shape.first.struct_size = sizeof work->shape.first;
+    work->shape.first.q_num_heads = 2;
+    work->shape.first.kv_num_heads = 1;
+    work->shape.first.head_size = 16;
     work->resource.first.struct_size = sizeof work->resource.first;
     work->resource.first.name = "profile";
     work->resource.first.data = profile;
@@ -306,6 +311,18 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     abi_check_read(run, backend, &what);
     work->desc.first.resources = NULL;
     work->desc.first.resource_count = work->desc.first.resource_stride = 0;
+    work->desc.first.q_num_heads = work->desc.first.kv_num_heads = work->desc.first.head_size = 0;
+    work->desc.first.layer_shapes = &work->shape.first;
+    work->desc.first.layer_shape_stride = sizeof work->shape;
+    what.struct_size = &work->shape.first.struct_size;
+    what.ours = sizeof work->shape.first;
+    what.tail = work->shape.tail;
+    abi_check_read(run, backend, &what);
+    work->desc.first.q_num_heads = 2;
+    work->desc.first.kv_num_heads = 1;
+    work->desc.first.head_size = 16;
+    work->desc.first.layer_shapes = NULL;
+    work->desc.first.layer_shape_stride = 0;
     what.struct_size = &work->wanted.first.struct_size;
     what.ours = sizeof work->wanted.first;
     what.tail = work->wanted.tail;

@@ -124,6 +124,17 @@ Resource networks_with(double number) {
     return {"network", numbers.data(), numbers.size() * sizeof numbers.front()};
 }
 
+// Two layers that are unlike; until the next description is given some.
+winnow_layer_shape* give_shapes(winnow_cache_desc& desc) {
+    static winnow_layer_shape shapes[misused_layers];
+    shapes[0] = {sizeof shapes[0], 0, 4, 2, 32, 32};
+    shapes[1] = {sizeof shapes[1], 0, 4, 4, 64, 0};
+    desc.q_num_heads = desc.kv_num_heads = desc.head_size = desc.v_head_size = 0;
+    desc.layer_shapes = shapes;
+    desc.layer_shape_stride = sizeof shapes[0];
+    return shapes;
+}
+
 const std::vector<BadDescription>& bad_descriptions() {
     constexpr int64_t huge = std::numeric_limits<int64_t>::max();
     static const std::vector<BadDescription> all = {
@@ -210,6 +221,53 @@ const std::vector<BadDescription>& bad_descriptions() {
          [](winnow_cache_desc& d) {
              give(d, {{"profile", nans, sizeof nans}, {"profile", nans, sizeof nans}});
              d.resource_stride -= 8;
+         }},
+        {"query_heads_beside_layer_shapes", "q_num_heads",
+         [](winnow_cache_desc& d) {
+             give_shapes(d);
+             d.q_num_heads = 4;
+         }},
+        {"kv_heads_beside_layer_shapes", "kv_num_heads",
+         [](winnow_cache_desc& d) {
+             give_shapes(d);
+             d.kv_num_heads = 2;
+         }},
+        {"head_size_beside_layer_shapes", "head_size",
+         [](winnow_cache_desc& d) {
+             give_shapes(d);
+             d.head_size = 32;
+         }},
+        {"v_head_size_beside_layer_shapes", "v_head_size",
+         [](winnow_cache_desc& d) {
+             give_shapes(d);
+             d.v_head_size = 32;
+         }},
+        {"layer_shape_stride_alone", "layer_shape_stride", [](winnow_cache_desc& d) { d.layer_shape_stride = 40; }},
+        {"layer_shape_stride_0", "layer_shape_stride",
+         [](winnow_cache_desc& d) {
+             give_shapes(d);
+             d.layer_shape_stride = 0;
+         }},
+        {"layer_shape_longer_than_the_stride", "layer_shape_stride",
+         [](winnow_cache_desc& d) {
+             give_shapes(d);
+             d.layer_shape_stride -= 8;
+         }},
+        {"layer_shape_of_no_size", "struct_size", [](winnow_cache_desc& d) { give_shapes(d)[1].struct_size = 0; }},
+        {"layer_shape_reserved", "reserved", [](winnow_cache_desc& d) { give_shapes(d)[1].reserved = 1; }},
+        {"layer_shape_without_kv_heads", "kv_num_heads",
+         [](winnow_cache_desc& d) { give_shapes(d)[1].kv_num_heads = 0; }},
+        {"layer_shape_with_query_heads_between", "q_num_heads",
+         [](winnow_cache_desc& d) { give_shapes(d)[1].q_num_heads = 3; }},
+        {"layer_shape_without_head_size", "head_size", [](winnow_cache_desc& d) { give_shapes(d)[0].head_size = 0; }},
+        {"layer_shape_with_v_head_size_below_0", "v_head_size",
+         [](winnow_cache_desc& d) { give_shapes(d)[1].v_head_size = -1; }},
+        {"layer_shape_with_head_size_of_no_block", "layer 1",
+         [](winnow_cache_desc& d) { give_shapes(d)[1].head_size = 24; }},
+        {"network_of_alike_layers", "size",
+         [](winnow_cache_desc& d) {
+             give_shapes(d);
+             give(d, {networks_with(.5)});
          }},
         {"no_profile", "profile", [](winnow_cache_desc& d) { d.config = "adaptive_budget:budget=64"; }},
         {"head_size_of_no_block", "head_size", [](winnow_cache_desc& d) { d.head_size = 24; }},

@@ -184,6 +184,13 @@ std::string shape_name(int shape) {
     return type_name(setup.k_type) + "_" + type_name(setup.v_type) + "_" + std::to_string(setup.head_size);
 }
 
+CacheSetup with_unlike_layers(CacheSetup setup) {
+    setup.shapes = {{4, 1, 64, 128}, {3, 2, 128, 64}, {1, 4, 64, 64}};
+    setup.layers = static_cast<int64_t>(setup.shapes.size());
+    if (!setup.adaptive_budget.profile.empty()) setup.adaptive_budget.profile.resize(9, .5);
+    return setup;
+}
+
 CacheSetup recall_setup(int shape, const char* budget) {
     const Recall recall{.has_codes = shape >= 3};
     return with_shape({.policy = Policy::none,

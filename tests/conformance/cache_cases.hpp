@@ -19,6 +19,8 @@ struct NamedSetup {
 inline constexpr int cache_shapes = 6;
 CacheSetup with_shape(CacheSetup setup, int shape);
 std::string shape_name(int shape);
+// The setup with three layers, each of another shape.
+CacheSetup with_unlike_layers(CacheSetup setup);
 
 // Recall inside so many bytes.
 CacheSetup recall_setup(int shape, const char* budget);
@@ -28,6 +30,8 @@ CacheSetup recall_setup_of_large_rows();
 
 // Every policy, with options that lead everywhere in its description.
 std::vector<NamedSetup> policy_setups();
+// These, and some with unlike layers.
+std::vector<NamedSetup> all_setups();
 
 // Any policy, shape, residual window and budget.
 CacheSetup draw_setup(std::mt19937_64& engine);

@@ -51,23 +51,27 @@ std::shared_ptr<const CodebookBytes>
 codebooks_with(const CacheSetup& setup, const std::function<HeadCodebooks(int64_t layer, int64_t head)>& of) {
     CodebookBytes bytes;
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
+        const LayerShape shape = setup.shape(layer);
         const size_t begin = bytes.size();
         const std::string name = "layer " + std::to_string(layer);
         for (const char letter : std::string("WNCODES") + '\0') bytes.push_back(static_cast<std::byte>(letter));
         for (const int64_t word :
-             {int64_t{1}, setup.kv_heads, setup.head_size, static_cast<int64_t>(name.size()), any_context})
+             {int64_t{1}, shape.kv_heads, shape.head_size, static_cast<int64_t>(name.size()), any_context})
             put_word(bytes, static_cast<uint32_t>(word));
         put_word(bytes, 0);
         for (const char letter : name) bytes.push_back(static_cast<std::byte>(letter));
-        for (int64_t head = 0; head < setup.kv_heads; ++head) put_head(bytes, of(layer, head), setup.head_size);
+        for (int64_t head = 0; head < shape.kv_heads; ++head) put_head(bytes, of(layer, head), shape.head_size);
         set_checksum(bytes, begin, bytes.size() - begin);
     }
     return std::make_shared<const CodebookBytes>(std::move(bytes));
 }
 
 std::shared_ptr<const CodebookBytes> random_codebooks(const CacheSetup& setup) {
-    static std::map<std::array<int64_t, 3>, std::shared_ptr<const CodebookBytes>> all;
-    std::shared_ptr<const CodebookBytes>& its = all[{setup.layers, setup.kv_heads, setup.head_size}];
+    static std::map<std::vector<int64_t>, std::shared_ptr<const CodebookBytes>> all;
+    std::vector<int64_t> sizes;
+    for (int64_t layer = 0; layer < setup.layers; ++layer)
+        for (const int64_t size : {setup.shape(layer).kv_heads, setup.shape(layer).head_size}) sizes.push_back(size);
+    std::shared_ptr<const CodebookBytes>& its = all[sizes];
     if (its) return its;
     std::mt19937_64 engine(2);
     std::normal_distribution<double> normal;

@@ -188,15 +188,15 @@ private:
         if (lengths_[static_cast<size_t>(sequence)] == 0) return;
         std::vector<TokenRows> read;
         const bool leaves_out = from == memory_.caches().read && draw(1, 2) == 1;
-        const int64_t head = draw(0, setup_.kv_heads - 1), length = lengths_[static_cast<size_t>(sequence)];
+        const int64_t head = draw(0, setup_.shape(0).kv_heads - 1), length = lengths_[static_cast<size_t>(sequence)];
         const int64_t begin = draw(0, length - 1), end = std::min(begin + draw(1, 40), length);
         for (int64_t layer = 0; layer < setup_.layers; ++layer) {
             read.push_back(rows_of_both(from, layer, sequence));
             read.back().sequence = other;
             read.back().tokens = TestTensor();
             for (int64_t token = begin; token < end && leaves_out; ++token) // the head does not hold them
-                for (int64_t element = 0; element < setup_.head_size; ++element)
-                    read.back().k.set({0, head, token, element}, std::nan(""));
+                for (int64_t element = 0; element < setup_.shape(layer).head_size; ++element)
+                    read.back().k.set({0, head % setup_.shape(layer).kv_heads, token, element}, std::nan(""));
         }
         put(other, read);
     }
@@ -274,6 +274,12 @@ void register_cache_cold_file() {
                                 __FILE__, __LINE__,
                                 [=] { Twins(setup, options().seed + static_cast<uint64_t>(shape)).run(60); });
         }
+    for (const int shape : {0, 4}) {
+        CacheSetup unlike = with_unlike_layers(recall_setup(shape, "400000B"));
+        unlike.sequences = 2;
+        register_cache_test("cold_file", "as_in_memory_unlike_layers_" + shape_name(shape), __FILE__, __LINE__,
+                            [=] { Twins(unlike, options().seed + 200).run(60); });
+    }
     CacheSetup large = recall_setup_of_large_rows();
     large.sequences = 2;
     register_cache_test("cold_file", "as_in_memory_large_rows", __FILE__, __LINE__,

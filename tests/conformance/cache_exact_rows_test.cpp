@@ -90,7 +90,7 @@ void expect_same(CacheHost& source, CacheHost& target, int64_t seen) {
         ASSERT_EQ(difference(exported(source, layer, token_ids_to(seen)), exported(target, layer, token_ids_to(seen))),
                   "")
             << "layer " << layer << " of " << seen << " tokens";
-        for (int64_t head = 0; head < setup.kv_heads; ++head) {
+        for (int64_t head = 0; head < setup.shape(layer).kv_heads; ++head) {
             ASSERT_EQ(target.positions(0, layer, head), source.positions(0, layer, head)) << "layer " << layer;
             if (!setup.keeps_importance()) continue;
             ASSERT_EQ(target.importance(0, layer, head), source.importance(0, layer, head)) << "layer " << layer;
@@ -254,7 +254,7 @@ int64_t expect_same_rows(CacheHost& target, CacheHost& source, CacheHost& restor
     TokenRows want = make_rows(setup, rows.layer, 0, from), got = make_rows(setup, rows.layer, 0, to);
     EXPECT_EQ(run(source, source.caches().read, want), WINNOW_OK) << source.message();
     EXPECT_EQ(run(target, target.caches().read, got), WINNOW_OK) << target.message();
-    for (int64_t head = 0; head < setup.kv_heads; ++head)
+    for (int64_t head = 0; head < setup.shape(rows.layer).kv_heads; ++head)
         EXPECT_EQ(target.positions(0, rows.layer, head), restored.positions(0, rows.layer, head)) << "head " << head;
     int64_t packed = 0;
     using Part = std::tuple<const TestTensor*, const TestTensor*, const TestTensor*, const TestTensor*>;
@@ -357,7 +357,7 @@ void run_apart(CacheSetup setup) {
                 << "layer " << layer << (target == &alone ? ", alone" : ", beside others");
         }
         if (!setup.keeps_importance()) continue;
-        for (int64_t head = 0; head < setup.kv_heads; ++head) {
+        for (int64_t head = 0; head < setup.shape(layer).kv_heads; ++head) {
             const auto of = [&](CacheHost& cache, const std::vector<int64_t>& cells) {
                 const auto resident = cache.positions(0, layer, head);
                 const std::vector<float> of_all = cache.importance(0, layer, head);
@@ -406,7 +406,7 @@ void run_conversion(const CacheSetup& setup, CacheSetup other) {
     for (int64_t layer = 0; layer < setup.layers; ++layer) {
         TokenRows given = as_given(setup, exported(source, layer, token_ids_to(130)), token_ids_to(130));
         ASSERT_EQ(run(target, target.caches().import_rows, given), WINNOW_OK) << target.message();
-        for (int64_t head = 0; head < setup.kv_heads; ++head)
+        for (int64_t head = 0; head < setup.shape(layer).kv_heads; ++head)
             EXPECT_EQ(target.positions(0, layer, head), source.positions(0, layer, head)) << "layer " << layer;
         ASSERT_NO_FATAL_FAILURE(expect_near(source, target, layer, 130));
     }
@@ -456,7 +456,7 @@ void run_refused() {
 void register_cache_exact_rows() {
     const std::string suite = "exact_rows";
     int at = 0;
-    for (const NamedSetup& each : policy_setups()) {
+    for (const NamedSetup& each : all_setups()) {
         // Rows that are not packed do not come back in 16 bits where they are less a mean: shapes of packed ones.
         CacheSetup setup = with_shape(each.setup, each.setup.center ? 1 + at % 4 : at % cache_shapes);
         for (int64_t layer = 0; layer < setup.layers; ++layer)

@@ -224,7 +224,7 @@ std::string portrait_of(CacheHost& cache, int64_t sequence) {
     std::ostringstream text;
     text.precision(9);
     for (int64_t layer = 0; layer < cache.setup().layers; ++layer)
-        for (int64_t head = 0; head < cache.setup().kv_heads; ++head) {
+        for (int64_t head = 0; head < cache.setup().shape(layer).kv_heads; ++head) {
             for (const int32_t each : cache.positions(sequence, layer, head)) text << each << " ";
             for (const int32_t each : cache.segments(sequence, layer, head)) text << each << " ";
             if (!cache.setup().keeps_importance()) continue;
@@ -302,6 +302,7 @@ void run_of_another_cache() {
     expect_refused("layers", [](CacheSetup& s) { s.layers = 3; });
     expect_refused("kv_heads", [](CacheSetup& s) { s.kv_heads = 1; });
     expect_refused("head_size", [](CacheSetup& s) { s.head_size = 128; });
+    expect_refused("unlike layers", [](CacheSetup& s) { s.shapes = {{2, 2, 64, 64}, {1, 4, 64, 64}}; });
     expect_refused("context", [](CacheSetup& s) { s.context = 2048; });
     expect_refused("budget", [](CacheSetup& s) { s.budget = 120; });
     expect_refused("policy", [](CacheSetup& s) { s.policy = Policy::scissorhands; });
@@ -410,7 +411,7 @@ void run_after_edits(const CacheSetup& setup) {
 
 void register_cache_files() {
     int at = 0;
-    for (const NamedSetup& each : policy_setups()) {
+    for (const NamedSetup& each : all_setups()) {
         const CacheSetup setup = setup_of(each, at++ % cache_shapes);
         register_cache_test("file", "round_trip_" + each.name, __FILE__, __LINE__, [=] { run_round_trip(setup); });
         if (at % 4 == 0)

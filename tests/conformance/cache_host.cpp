@@ -45,9 +45,9 @@ TestTensor rows_of(const TestTensor& whole, int64_t first, int64_t count) {
 } // namespace
 
 double Step::scale(const CacheSetup& setup) const {
-    return options.scale != 0
-               ? static_cast<double>(options.scale)
-               : static_cast<double>(static_cast<float>(1 / std::sqrt(static_cast<double>(setup.head_size))));
+    return options.scale != 0 ? static_cast<double>(options.scale)
+                              : static_cast<double>(static_cast<float>(
+                                    1 / std::sqrt(static_cast<double>(setup.shape(layer).head_size))));
 }
 
 Step draw_step(const CacheSetup& setup, std::mt19937_64& engine, int64_t layer, int64_t sequence, int64_t tokens,
@@ -58,32 +58,34 @@ Step draw_step(const CacheSetup& setup, std::mt19937_64& engine, int64_t layer, 
     step.tokens = tokens;
     step.queries = queries;
     step.options = options;
+    const LayerShape shape = setup.shape(layer);
     Normal draw(engine);
     if (tokens > 0) {
-        step.k = TestTensor(setup.type, {1, setup.kv_heads, tokens, setup.head_size}, options.layout, options.memory);
-        step.v = TestTensor(setup.type, {1, setup.kv_heads, tokens, setup.v_head_size}, options.layout, options.memory);
+        step.k = TestTensor(setup.type, {1, shape.kv_heads, tokens, shape.head_size}, options.layout, options.memory);
+        step.v = TestTensor(setup.type, {1, shape.kv_heads, tokens, shape.v_head_size}, options.layout, options.memory);
         fill(step.k, draw, layer, setup.center, .3);
         fill(step.v, draw, layer, setup.center, .3);
     }
     if (queries == 0) return step;
-    step.q = TestTensor(setup.type, {1, setup.q_heads(), queries, setup.head_size}, options.layout, options.memory);
+    step.q = TestTensor(setup.type, {1, shape.q_heads(), queries, shape.head_size}, options.layout, options.memory);
     fill(step.q, draw, layer, false, 0);
-    step.out = TestTensor(setup.type, {1, setup.q_heads(), queries, setup.v_head_size}, Layout::packed, options.memory);
+    step.out = TestTensor(setup.type, {1, shape.q_heads(), queries, shape.v_head_size}, Layout::packed, options.memory);
     if (options.scores)
         step.scores =
-            TestTensor(WINNOW_TYPE_F32, {1, setup.q_heads(), queries, columns}, Layout::packed, options.memory);
+            TestTensor(WINNOW_TYPE_F32, {1, shape.q_heads(), queries, columns}, Layout::packed, options.memory);
     if (options.alibi) {
-        step.alibi = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, setup.q_heads()});
+        step.alibi = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, shape.q_heads()});
         step.alibi.each([&](const Index& at) { step.alibi.set(at, std::exp2(-static_cast<double>(at[3] + 4))); });
     }
     if (options.head_sink) {
-        step.head_sink = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, setup.q_heads()});
+        step.head_sink = TestTensor(WINNOW_TYPE_F32, {1, 1, 1, shape.q_heads()});
         step.head_sink.each([&](const Index& at) { step.head_sink.set(at, draw()); });
     }
     return step;
 }
 
 Step part_of(const CacheSetup& setup, const Step& whole, int64_t first, int64_t count) {
+    const LayerShape shape = setup.shape(whole.layer);
     Step part;
     part.layer = whole.layer;
     part.sequence = whole.sequence;
@@ -96,8 +98,8 @@ Step part_of(const CacheSetup& setup, const Step& whole, int64_t first, int64_t 
     part.k = rows_of(whole.k, first, count);
     part.v = rows_of(whole.v, first, count);
     part.q = rows_of(whole.q, first, count);
-    if (whole.q) part.out = TestTensor(setup.type, {1, setup.q_heads(), count, setup.v_head_size});
-    if (whole.scores) part.scores = TestTensor(WINNOW_TYPE_F32, {1, setup.q_heads(), count, whole.scores.shape()[3]});
+    if (whole.q) part.out = TestTensor(setup.type, {1, shape.q_heads(), count, shape.v_head_size});
+    if (whole.scores) part.scores = TestTensor(WINNOW_TYPE_F32, {1, shape.q_heads(), count, whole.scores.shape()[3]});
     if (whole.alibi) part.alibi = whole.alibi.packed_copy();
     if (whole.head_sink) part.head_sink = whole.head_sink.packed_copy();
     return part;
@@ -117,10 +119,18 @@ SetupDesc::SetupDesc(const CacheSetup& setup, const std::string& config) {
     desc_.struct_size = sizeof desc_;
     desc_.config = config.c_str();
     desc_.layers = setup.layers;
-    desc_.q_num_heads = setup.q_heads();
-    desc_.kv_num_heads = setup.kv_heads;
-    desc_.head_size = setup.head_size;
-    desc_.v_head_size = setup.v_head_size;
+    for (const LayerShape& each : setup.shapes)
+        shapes_.push_back(
+            {sizeof(winnow_layer_shape), 0, each.q_heads(), each.kv_heads, each.head_size, each.v_head_size});
+    if (!shapes_.empty()) {
+        desc_.layer_shapes = shapes_.data();
+        desc_.layer_shape_stride = sizeof shapes_.front();
+    } else {
+        desc_.q_num_heads = setup.q_heads();
+        desc_.kv_num_heads = setup.kv_heads;
+        desc_.head_size = setup.head_size;
+        desc_.v_head_size = setup.v_head_size;
+    }
     desc_.context = setup.context;
     desc_.max_sequences = setup.sequences;
     desc_.cells = setup.cells;
@@ -279,7 +289,7 @@ std::string CacheHost::portrait(bool with_importance) const {
     text.precision(9);
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence)
         for (int64_t layer = 0; layer < setup_.layers; ++layer)
-            for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+            for (int64_t head = 0; head < setup_.shape(layer).kv_heads; ++head) {
                 text << "\n" << sequence << "/" << layer << "/" << head << ":";
                 for (const int64_t each : positions(sequence, layer, head)) text << " " << each;
                 for (const int32_t each : segments(sequence, layer, head)) text << " " << each;

@@ -88,6 +88,7 @@ public:
 
 private:
     winnow_cache_desc desc_{};
+    std::vector<winnow_layer_shape> shapes_;
     std::vector<winnow_resource> resources_;
 };
 

@@ -33,9 +33,12 @@ CacheOracle::CacheOracle(CacheHost& host) : host_(host), setup_(host.setup()) {
 OracleSequence CacheOracle::empty_sequence() const {
     OracleLayer layer;
     if (setup_.residual > 0) layer.since_pass = -setup_.keep(); // so many more find room at first
-    layer.shortfall.assign(static_cast<size_t>(setup_.kv_heads), 0);
     OracleSequence sequence{std::vector<OracleLayer>(static_cast<size_t>(setup_.layers), layer), {}};
-    for (size_t i = 0; i < sequence.layers.size(); ++i) sequence.layers[i].number = static_cast<int64_t>(i);
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        OracleLayer& its = sequence.layers[i];
+        its.number = static_cast<int64_t>(i);
+        its.shortfall.assign(static_cast<size_t>(setup_.shape(its.number).kv_heads), 0);
+    }
     return sequence;
 }
 
@@ -90,8 +93,8 @@ void CacheOracle::append(OracleLayer& layer, const std::vector<int64_t>& token_i
         token.id = layer.next_id++;
         token.is_sink = token.position < setup_.sink;
         const bool is_packed = !token.is_sink && setup_.residual == 0;
-        token.heads.resize(static_cast<size_t>(setup_.kv_heads));
-        for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        token.heads.resize(of_heads.size());
+        for (int64_t head = 0; head < static_cast<int64_t>(of_heads.size()); ++head) {
             HeadToken& own = token.heads[static_cast<size_t>(head)];
             const RowPair row{row_of(k, head, t), row_of(v, head, t)};
             own.is_resident = !std::isnan(row.k[0]);
@@ -115,26 +118,27 @@ std::string CacheOracle::attend(const Step& step, OracleLayer& layer) {
     if (!beside.empty()) return "beside out or scores_out: " + beside;
     for (const TestTensor* input : {&step.k, &step.v, &step.q})
         if (*input && !input->change().empty()) return "an input: " + input->change();
-    const size_t heads = static_cast<size_t>(setup_.kv_heads), v_size = static_cast<size_t>(setup_.v_head_size);
+    const LayerShape shape = setup_.shape(step.layer);
     if (layer.output_sum.empty()) {
-        layer.output_sum.assign(heads, std::vector<double>(v_size, 0));
+        const std::vector<double> none(static_cast<size_t>(shape.v_head_size), 0);
+        layer.output_sum.assign(static_cast<size_t>(shape.kv_heads), none);
         layer.output_slack = layer.output_sum;
     }
     for (int64_t query = 0; query < step.queries; ++query)
-        for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        for (int64_t head = 0; head < shape.kv_heads; ++head) {
             const std::string wrong = attend_rows(step, layer, head, query);
             if (!wrong.empty()) return wrong;
         }
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
     if (rules.ranking == Ranking::value_distance && rules.counts(step.layer, step.queries, layer.next - 1))
-        layer.outputs += std::max<int64_t>(step.queries - step.options.draft_tokens, 0) * setup_.group;
+        layer.outputs += std::max<int64_t>(step.queries - step.options.draft_tokens, 0) * shape.group;
     return "";
 }
 
 std::string CacheOracle::check_importance(int64_t sequence, int64_t layer_number) {
     if (!keeps_importance_) return "";
     OracleLayer& layer = at(sequence, layer_number);
-    for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+    for (int64_t head = 0; head < setup_.shape(layer_number).kv_heads; ++head) {
         const std::vector<float> told = host_.importance(sequence, layer_number, head);
         const std::vector<int64_t> positions = host_.positions(sequence, layer_number, head);
         if (told.size() != positions.size()) return "cache_tokens tells another count of importances than of positions";

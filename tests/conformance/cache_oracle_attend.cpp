@@ -117,7 +117,8 @@ bool CacheOracle::tells_picks(const Step& step) const {
 // Whether a query of decoding did not pick the token. What scores_out says of tokens that are dense is not believed.
 bool CacheOracle::is_left_out(const Step& step, const OracleToken& token, int64_t head, int64_t query) const {
     if (!tells_picks(step) || token.heads[static_cast<size_t>(head)].segment == 0) return false;
-    for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head)
+    const int64_t group = setup_.shape(step.layer).group;
+    for (int64_t q_head = head * group; q_head < (head + 1) * group; ++q_head)
         if (step.scores.get({0, q_head, query, token.token_id}) != -infinity) return false;
     return true;
 }
@@ -125,6 +126,7 @@ bool CacheOracle::is_left_out(const Step& step, const OracleToken& token, int64_
 // The rows of out of one query token for the query heads of one KV head.
 std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64_t head, int64_t query) {
     const Rules& rules = rules_[static_cast<size_t>(step.layer)];
+    const LayerShape shape = setup_.shape(step.layer);
     const int64_t position = layer.next - step.queries + query;
     std::vector<Seen> seen;
     const OracleToken* newest_packed = nullptr;
@@ -136,7 +138,7 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
                                                                 token.position <= position - step.options.window_left));
         if (!own.is_resident || is_outside) continue;
         const bool is_picked = !is_left_out(step, token, head, query);
-        const bool is_shown = bias_of(step, head * setup_.group, query, token.token_id).has_value();
+        const bool is_shown = bias_of(step, head * shape.group, query, token.token_id).has_value();
         if (own.segment > 0) {
             if (is_shown && !is_picked && is_anchor(step.sequence, token.token_id))
                 return "head " + std::to_string(head) + " did not pick the anchor " + std::to_string(token.token_id);
@@ -150,17 +152,17 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
         return "head " + std::to_string(head) + " did not pick the newest packed token " +
                std::to_string(newest_packed->token_id);
     std::vector<HeadView> views;
-    const size_t v_size = static_cast<size_t>(setup_.v_head_size);
+    const size_t v_size = static_cast<size_t>(shape.v_head_size);
     const bool is_counted =
         query < step.queries - step.options.draft_tokens && rules.counts(step.layer, step.queries, layer.next - 1);
-    for (int64_t q_head = head * setup_.group; q_head < (head + 1) * setup_.group; ++q_head) {
+    for (int64_t q_head = head * shape.group; q_head < (head + 1) * shape.group; ++q_head) {
         QueryOptions options;
         options.scale = step.scale(setup_);
         options.softcap = static_cast<double>(step.options.softcap);
         options.v_threshold = setup_.sparse_v;
         if (step.alibi) options.alibi_slope = step.alibi.get({0, 0, 0, q_head});
         if (step.head_sink) options.head_sink = step.head_sink.get({0, 0, 0, q_head});
-        std::vector<double> q(static_cast<size_t>(setup_.head_size));
+        std::vector<double> q(static_cast<size_t>(shape.head_size));
         for (size_t d = 0; d < q.size(); ++d) q[d] = step.q.get({0, q_head, query, static_cast<int64_t>(d)});
         HeadView& view = views.emplace_back();
         std::vector<VisibleRow> rows;

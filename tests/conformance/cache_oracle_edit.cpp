@@ -76,7 +76,7 @@ std::string CacheOracle::judge_call(const char* what, int32_t status, Refusal re
 
 std::string CacheOracle::set_importance(int64_t sequence, int64_t layer_number, std::mt19937_64& engine) {
     OracleLayer& layer = at(sequence, layer_number);
-    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head) {
+    for (size_t head = 0; head < static_cast<size_t>(setup_.shape(layer_number).kv_heads); ++head) {
         std::vector<int64_t> positions;
         std::vector<float> importance;
         for (OracleToken& token : layer.tokens) {
@@ -277,7 +277,7 @@ std::string CacheOracle::look() {
 std::string CacheOracle::look_at(int64_t sequence, int64_t layer_number) {
     const OracleLayer& layer = at(sequence, layer_number);
     std::string wrong = check_holdings(layer, holdings_of(sequence, layer_number));
-    for (size_t head = 0; wrong.empty() && head < static_cast<size_t>(setup_.kv_heads); ++head)
+    for (size_t head = 0; wrong.empty() && head < static_cast<size_t>(setup_.shape(layer_number).kv_heads); ++head)
         wrong = check_places(layer, head);
     if (const int64_t next = host_.next_position(sequence, layer_number); wrong.empty() && next != layer.next)
         wrong = "next_position is " + std::to_string(next) + ", expected " + std::to_string(layer.next);
@@ -312,10 +312,12 @@ std::string CacheOracle::look_at_stats() {
         const uint64_t live_before = live;
         for (int64_t layer_number = 0; layer_number < setup_.layers; ++layer_number) {
             const OracleLayer& layer = at(sequence, layer_number);
-            original += layer.appended.size();
+            const LayerShape shape = setup_.shape(layer_number);
+            original += layer.appended.size() *
+                        static_cast<uint64_t>(2 * shape.kv_heads * (shape.head_size + shape.v_head_size));
             is_shortfall_known = is_shortfall_known && !layer.shortfall.empty();
             for (const int64_t each : layer.shortfall) shortfall += static_cast<uint64_t>(each);
-            for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+            for (int64_t head = 0; head < shape.kv_heads; ++head) {
                 const auto resident =
                     std::count_if(layer.tokens.begin(), layer.tokens.end(), [&](const OracleToken& each) {
                         return each.heads[static_cast<size_t>(head)].is_resident;
@@ -335,8 +337,7 @@ std::string CacheOracle::look_at_stats() {
         if (got != want) wrong << "stats: " << name << " is " << got << ", expected " << want << "; ";
     };
     if (!setup_.recall) expect("resident_slots", s.resident_slots, live); // of the hot slots nothing is known here
-    expect("original_bytes", s.original_bytes,
-           original * static_cast<uint64_t>(2 * setup_.kv_heads * (setup_.head_size + setup_.v_head_size)));
+    expect("original_bytes", s.original_bytes, original);
     expect("bytes", s.bytes,
            s.k_bytes + s.v_bytes + s.dense_k_bytes + s.dense_v_bytes + s.slot_map_bytes + s.importance_bytes +
                s.state_bytes + s.signature_bytes);

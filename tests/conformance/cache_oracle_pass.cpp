@@ -25,7 +25,7 @@ std::string named(const OracleToken& token) { return "token " + std::to_string(t
 } // namespace
 
 std::vector<Holding> CacheOracle::holdings_of(int64_t sequence, int64_t layer_number) const {
-    std::vector<Holding> all(static_cast<size_t>(setup_.kv_heads));
+    std::vector<Holding> all(static_cast<size_t>(setup_.shape(layer_number).kv_heads));
     for (size_t head = 0; head < all.size(); ++head) {
         const auto number = static_cast<int64_t>(head);
         const std::vector<int64_t> token_ids = host_.positions(sequence, layer_number, number);
@@ -72,7 +72,7 @@ std::string CacheOracle::make_room(const Step& step, OracleLayer& layer, const s
         zero_before_packing(step, layer, now);
         if (setup_.center && !layer.has_means && (layer.possible_means.empty() || setup_.covers_all(step.layer)))
             layer.possible_means.push_back(means_of(layer, layer.next_id));
-        for (int64_t head = 0; head < setup_.kv_heads; ++head)
+        for (int64_t head = 0; head < static_cast<int64_t>(now.size()); ++head)
             if (const std::string wrong = check_pass(step, layer, head, now[static_cast<size_t>(head)]); !wrong.empty())
                 return "head " + std::to_string(head) + ": " + wrong;
         // Rows that come with the step may need more of the residual window than a pass leaves free.
@@ -81,7 +81,7 @@ std::string CacheOracle::make_room(const Step& step, OracleLayer& layer, const s
                                                 setup_.covers_all(step.layer) ? std::nullopt : std::optional(stay));
         if (!wrong.empty()) return wrong;
         settle_means(layer, step.sequence, now);
-        for (int64_t head = 0; head < setup_.kv_heads; ++head)
+        for (int64_t head = 0; head < static_cast<int64_t>(now.size()); ++head)
             if (const std::string unlike = check_moves(step, layer, head, now); !unlike.empty())
                 return "head " + std::to_string(head) + ": " + unlike;
         pack_leaving(layer, step.sequence, now);
@@ -130,7 +130,7 @@ std::string CacheOracle::check_pass(const Step& step, OracleLayer& layer, int64_
     if (!setup_.covers_all(step.layer)) pass.needed_slots = needed_slots - packed_capacity(step.layer);
     int64_t shortfall = 0;
     const std::string wrong = check_victims(rules, pass, candidates, victims, &shortfall);
-    layer.shortfall.resize(static_cast<size_t>(setup_.kv_heads), 0);
+    layer.shortfall.resize(static_cast<size_t>(setup_.shape(step.layer).kv_heads), 0);
     layer.shortfall[number] = shortfall;
     for (OracleToken& token : layer.tokens)
         if (token.heads[number].is_resident && victims.contains(token.position))
@@ -247,9 +247,11 @@ void CacheOracle::begin_outputs(OracleLayer& layer) {
 
 // Of the rows in the residual window, less those that came as `end_id` or later.
 Means CacheOracle::means_of(const OracleLayer& layer, int64_t end_id) const {
-    const size_t heads = static_cast<size_t>(setup_.kv_heads);
-    Means means{std::vector<std::vector<float>>(heads, std::vector<float>(static_cast<size_t>(setup_.head_size), 0)),
-                std::vector<std::vector<float>>(heads, std::vector<float>(static_cast<size_t>(setup_.v_head_size), 0))};
+    const LayerShape shape = setup_.shape(layer.number);
+    const size_t heads = static_cast<size_t>(shape.kv_heads);
+    const std::vector<float> no_k(static_cast<size_t>(shape.head_size), 0),
+        no_v(static_cast<size_t>(shape.v_head_size), 0);
+    Means means{std::vector(heads, no_k), std::vector(heads, no_v)};
     const auto take = [&](std::vector<float>& mean, size_t head, std::vector<float> StoredRow::*side) {
         std::vector<double> sum(mean.size(), 0);
         double rows = 0;
@@ -335,7 +337,7 @@ std::vector<StoredRow> CacheOracle::stored_in_packed(const OracleLayer& layer, c
                                                      const std::vector<size_t>& heads) const {
     if (!setup_.has_formats_by_head()) return as_packed(host_.session(), setup_.of_head(layer.number, 0), rows);
     std::vector<StoredRow> all(rows.size());
-    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head) {
+    for (size_t head = 0; head < static_cast<size_t>(setup_.shape(layer.number).kv_heads); ++head) {
         std::vector<RowPair> its;
         std::vector<size_t> where;
         for (size_t i = 0; i < rows.size(); ++i)

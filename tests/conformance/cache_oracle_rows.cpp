@@ -56,7 +56,7 @@ std::string CacheOracle::read(int64_t sequence, int64_t layer_number, uint32_t t
     for (size_t i = 0; i < token_ids.size(); ++i) {
         const auto token = std::find_if(layer.tokens.begin(), layer.tokens.end(),
                                         [&](const OracleToken& each) { return each.token_id == token_ids[i]; });
-        for (int64_t head = 0; head < setup_.kv_heads; ++head) {
+        for (int64_t head = 0; head < rows.k.shape()[1]; ++head) {
             const bool is_resident = token != layer.tokens.end() && token->heads[static_cast<size_t>(head)].is_resident;
             const StoredRow none;
             const StoredRow& row = is_resident ? token->heads[static_cast<size_t>(head)].row : none;
@@ -117,7 +117,7 @@ std::string CacheOracle::restore(TokenRows& rows) {
     const int64_t first_id = layer.next_id;
     append(layer, token_ids, rows.k, rows.v);
     bool has_room = true;
-    for (size_t head = 0; head < static_cast<size_t>(setup_.kv_heads); ++head) {
+    for (size_t head = 0; head < static_cast<size_t>(rows.k.shape()[1]); ++head) {
         int64_t resident = 0;
         for (OracleToken& token : layer.tokens) {
             token.heads[head].dense.reset();

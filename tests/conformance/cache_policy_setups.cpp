@@ -142,4 +142,11 @@ std::vector<NamedSetup> policy_setups() {
     };
 }
 
+std::vector<NamedSetup> all_setups() {
+    std::vector<NamedSetup> all = policy_setups();
+    for (const Policy policy : {Policy::window, Policy::h2o, Policy::learned, Policy::winnow})
+        all.push_back({policy_name(policy) + std::string("_of_unlike_layers"), with_unlike_layers({.policy = policy})});
+    return all;
+}
+
 } // namespace winnow::conformance

@@ -33,8 +33,9 @@ public:
         if (!wrong_.empty()) {
             std::ostringstream text;
             text << "seed " << schedule_.seed << ", " << setup_.config() << ", " << setup_.layers << " layers, "
-                 << setup_.q_heads() << " query and " << setup_.kv_heads << " KV heads of " << setup_.head_size
-                 << ", context " << setup_.context << ", " << setup_.cells << " cells; the last calls:";
+                 << setup_.shape(0).q_heads() << " query and " << setup_.shape(0).kv_heads << " KV heads of "
+                 << setup_.shape(0).head_size << (setup_.shapes.empty() ? "" : ", in the first layer") << ", context "
+                 << setup_.context << ", " << setup_.cells << " cells; the last calls:";
             for (const std::string& each : calls_) text << "\n  " << each;
             text << "\n" << wrong_;
             result.wrong = text.str();

@@ -125,11 +125,12 @@ int64_t drawn_rank(uint64_t seed, int64_t head, int64_t position) {
 
 const std::vector<double>& networks_of(const CacheSetup& setup) {
     static std::map<int64_t, std::vector<double>> all;
-    std::vector<double>& numbers = all[setup.layers * setup.kv_heads];
+    const int64_t heads = setup.heads_before(setup.layers);
+    std::vector<double>& numbers = all[heads];
     if (!numbers.empty()) return numbers;
     std::mt19937_64 engine(1);
     std::normal_distribution<double> weight;
-    for (int64_t unit = 0; unit < setup.layers * setup.kv_heads * network_numbers / 4; ++unit)
+    for (int64_t unit = 0; unit < heads * network_numbers / 4; ++unit)
         for (const double size : {1, 1, 4, 1}) // importance, age, bias, out; a float holds them exactly
             numbers.push_back(static_cast<double>(static_cast<float>(size * weight(engine))));
     return numbers;
@@ -172,6 +173,21 @@ bool CacheSetup::has_zeroable_rows() const {
     }
     return !is_refused(zeroing->k, is_packed(k_type), is_every_k_packed) &&
            !is_refused(zeroing->v, is_packed(v_type), is_every_v_packed);
+}
+
+CacheSetup CacheSetup::with_all_as(int64_t layer) const {
+    CacheSetup other = *this;
+    const LayerShape its = shape(layer);
+    other.shapes.clear();
+    std::tie(other.kv_heads, other.group, other.head_size, other.v_head_size) =
+        std::tie(its.kv_heads, its.group, its.head_size, its.v_head_size);
+    return other;
+}
+
+int64_t CacheSetup::heads_before(int64_t layer) const {
+    int64_t heads = 0;
+    for (int64_t before = 0; before < layer; ++before) heads += shape(before).kv_heads;
+    return heads;
 }
 
 int64_t CacheSetup::tokens() const {
@@ -266,7 +282,7 @@ bool CacheSetup::has_room_in_each() const {
 }
 
 CacheSetup CacheSetup::of_head(int64_t layer, int64_t head) const {
-    CacheSetup other = *this;
+    CacheSetup other = with_all_as(layer);
     other.own_formats.clear();
     uint64_t own_heads = 0; // of the layer, where some have formats of their own
     for (const LayersOfFormats& each : own_formats) {
@@ -286,7 +302,7 @@ CacheSetup CacheSetup::of_head(int64_t layer, int64_t head) const {
 
 std::vector<CacheSetup> CacheSetup::of_heads(int64_t layer) const {
     std::vector<CacheSetup> all;
-    for (int64_t head = 0; head < kv_heads; ++head) all.push_back(of_head(layer, head));
+    for (int64_t head = 0; head < shape(layer).kv_heads; ++head) all.push_back(of_head(layer, head));
     return all;
 }
 
@@ -368,8 +384,8 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.decay = .99;
         r.ranking = Ranking::prediction;
         const std::vector<double>& all = networks_of(s);
-        const int64_t of_layer = s.kv_heads * network_numbers;
-        r.network.assign(all.begin() + layer * of_layer, all.begin() + (layer + 1) * of_layer);
+        r.network.assign(all.begin() + s.heads_before(layer) * network_numbers,
+                         all.begin() + s.heads_before(layer + 1) * network_numbers);
         r.grace = s.grace;
         r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);
         return r;

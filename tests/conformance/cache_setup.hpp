@@ -103,10 +103,17 @@ struct AdaptiveBudgetKeys {
     std::vector<double> profile{}; // 3 numbers a layer
 };
 
+// Of one layer.
+struct LayerShape {
+    int64_t kv_heads = 2, group = 2, head_size = 64, v_head_size = 64;
+    int64_t q_heads() const { return kv_heads * group; }
+};
+
 // A case names what it is about, in this order: CacheSetup{.policy = Policy::h2o, .budget = 80, .residual = 0}.
 struct CacheSetup {
     Policy policy = Policy::window;
     int64_t layers = 2, kv_heads = 2, group = 2, head_size = 64, v_head_size = 64;
+    std::vector<LayerShape> shapes{}; // of each layer, where they are unlike, in the place of those four
     int64_t context = 1024, sequences = 1, cells = 0;
     int64_t budget = 128;           // tokens of each KV head; 0: the whole context
     std::string budget_text{};      // in its place: bytes, for which nothing here knows the tokens
@@ -144,8 +151,14 @@ struct CacheSetup {
     void set_segments_by_age();
 
     std::string config() const;
-    int64_t q_heads() const { return kv_heads * group; }
-    int64_t tokens() const; // on average over layers
+    int64_t q_heads() const { return kv_heads * group; } // of layers that are alike
+    LayerShape shape(int64_t layer) const {
+        return shapes.empty() ? LayerShape{kv_heads, group, head_size, v_head_size}
+                              : shapes[static_cast<size_t>(layer)];
+    }
+    CacheSetup with_all_as(int64_t layer) const; // all layers have the shape of this one
+    int64_t heads_before(int64_t layer) const;   // KV heads of the layers before it
+    int64_t tokens() const;                      // on average over layers
     int64_t cadence_tokens() const;
     bool has_cold_budget() const { return recall && policy == Policy::window; }
     int64_t coming() const;                                      // tokens for which an eviction pass leaves room
@@ -157,7 +170,8 @@ struct CacheSetup {
     bool has_room_in_each() const;                              // what an eviction pass moves fits each of them
     std::vector<int64_t> packed_slots_of(int64_t tokens) const; // of a layer of so many tokens
     bool has_room_in_each(const std::vector<int64_t>& packed_slots) const; // of a layer
-    // With the formats that a KV head of a layer has in the first packed segment as k and v; and those of all heads.
+    // With the shape of a layer, and the formats that a KV head of it has in the first packed segment as k and v; and
+    // those of all heads.
     CacheSetup of_head(int64_t layer, int64_t head) const;
     std::vector<CacheSetup> of_heads(int64_t layer) const;
     bool has_formats_by_head() const;          // in some layer
@@ -198,7 +212,7 @@ const char* policy_name(Policy policy);
 // Whether importances are the host's alone: attention adds nothing.
 bool is_told(Policy policy);
 inline constexpr int64_t network_numbers = 32; // of a KV head: 8 hidden units
-// The networks that every cache of so many layers and KV heads is made with; they stay.
+// The networks that every cache with so many KV heads in all layers is made with; they stay.
 const std::vector<double>& networks_of(const CacheSetup& setup);
 // What the network of a KV head says of a token: the sum of its terms, and of their sizes.
 struct Prediction {

@@ -119,7 +119,7 @@ std::string CacheSetup::config() const {
         std::string where;
         for (const int64_t layer : each.layers) where += (where.empty() ? "" : "+") + std::to_string(layer);
         for (const auto& [layer, heads] : each.heads)
-            for (int64_t head = 0; head < kv_heads; ++head)
+            for (int64_t head = 0; head < shape(layer).kv_heads; ++head)
                 if ((heads >> head & 1) != 0)
                     where += (where.empty() ? "" : "+") + std::to_string(layer) + "." + std::to_string(head);
         text.add(each.key.c_str(), where);

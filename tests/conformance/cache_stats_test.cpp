@@ -267,10 +267,12 @@ void register_set_config() {
 
 void register_cache_stats() {
     int at = 0;
-    for (const NamedSetup& each : policy_setups()) {
+    for (const NamedSetup& each : all_setups()) {
         const CacheSetup setup = with_shape(each.setup, at++ % cache_shapes);
         register_cache_test("estimate", each.name, __FILE__, __LINE__, [=] { run_estimate(setup); });
     }
+    register_cache_test("estimate", "recall_of_unlike_layers", __FILE__, __LINE__,
+                        [] { run_estimate_of_recall(with_unlike_layers(recall_setup(1, "400000B"))); });
     for (const int shape : {1, 4})
         for (const char* budget : {"1G", "90000B"}) {
             CacheSetup setup = recall_setup(shape, budget);

@@ -236,6 +236,7 @@ void register_cache_together() {
     for (const auto& [name, policy] : {std::pair("none_by_cells", Policy::none), {"winnow_by_cells", Policy::winnow}})
         add(name,
             with_shape({.policy = policy, .layers = 1, .cells = 700, .budget = policy == Policy::none ? 0 : 96}, 1));
+    add("unlike_layers", with_unlike_layers(with_shape({.policy = Policy::winnow}, 1)));
     add("recall", recall_setup(0, "1G"));
     add("recall_of_codes_and_newest", recall_setup_of_newest(4, "1G"));
     register_cache_test("together", "recall_in_a_folder", __FILE__, __LINE__, [] {

@@ -24,8 +24,9 @@ TokenRows make_token_rows(const CacheSetup& setup, int64_t layer, int64_t sequen
     rows.tokens = TestTensor(count % 2 ? WINNOW_TYPE_I32 : WINNOW_TYPE_I64, {1, 1, 1, count});
     rows.tokens.each(
         [&](const Index& at) { rows.tokens.set(at, static_cast<double>(token_ids[static_cast<size_t>(at[3])])); });
-    rows.k = TestTensor(type, {1, setup.kv_heads, count, setup.head_size}, layout);
-    rows.v = TestTensor(type, {1, setup.kv_heads, count, setup.v_head_size}, layout);
+    const LayerShape shape = setup.shape(layer);
+    rows.k = TestTensor(type, {1, shape.kv_heads, count, shape.head_size}, layout);
+    rows.v = TestTensor(type, {1, shape.kv_heads, count, shape.v_head_size}, layout);
     for (TestTensor* each : {&rows.k, &rows.v}) each->each([&](const Index& at) { each->set(at, -77); });
     return rows;
 }

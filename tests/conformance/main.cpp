@@ -235,6 +235,7 @@ int main(int argc, char** argv) {
     register_cache_steps();
     register_cache_cells();
     register_cache_together();
+    register_cache_unlike_layers();
     register_cache_recall();
     register_cache_cold_file();
     register_cache_files();

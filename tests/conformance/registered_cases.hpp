@@ -15,6 +15,7 @@ void register_cache_schedules();
 void register_cache_steps();
 void register_cache_cells();
 void register_cache_together();
+void register_cache_unlike_layers();
 void register_cache_recall();
 void register_cache_cold_file();
 void register_cache_files();
