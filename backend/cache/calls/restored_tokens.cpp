@@ -76,10 +76,7 @@ private:
     Tensor slots_of_resident(const Run& run, const SlotAppend& append) {
         const int64_t heads = geometry_.shape(args_.layer).kv_heads;
         std::vector<int32_t> list;
-        if (append.slots) {
-            list.resize(static_cast<size_t>(heads * most_free_listed(geometry_.config())));
-            layer_.state->read(geometry_.state(args_.layer).free_slots.offset, list.data(), 4 * list.size());
-        }
+        if (append.slots) list = layer_.read_state<int32_t>(geometry_.state(args_.layer).free_slots);
         std::vector<int32_t>& slots = slots_.emplace_back(static_cast<size_t>(heads * run.count), -1);
         for (int64_t head = 0; head < heads; ++head)
             for (int64_t i = 0; i < run.count; ++i) {

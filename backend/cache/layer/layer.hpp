@@ -139,6 +139,14 @@ struct Layer : SegmentRows {
     };
     HeadSlots read_head(const Geometry& geometry, const Rows& segment, int64_t head) const;
 
+    // A part of the state; T: of four bytes.
+    template <class T>
+    std::vector<T> read_state(const StateLayout::Range& part) const {
+        static_assert(sizeof(T) == 4);
+        std::vector<T> values(part.size / 4);
+        if (!values.empty()) state->read(part.offset, values.data(), part.size);
+        return values;
+    }
     std::vector<HeadState> read_head_state(const Geometry& geometry) const;
     void write_head_state(const Geometry& geometry, const std::vector<HeadState>& heads);
     uint64_t evictions(const Geometry& geometry) const; // of all heads

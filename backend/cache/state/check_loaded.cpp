@@ -10,12 +10,6 @@ namespace {
 
 using Maps = std::vector<int32_t>; // [heads, slots]
 
-std::vector<int32_t> part_of(const Layer& layer, const StateLayout::Range& part) {
-    std::vector<int32_t> values(part.size / 4);
-    if (!values.empty()) layer.state->read(part.offset, values.data(), 4 * values.size());
-    return values;
-}
-
 class LayerCheck {
 public:
     LayerCheck(const Geometry& geometry, const std::set<int64_t>& anchors, int64_t layer_number, const Layer& layer)
@@ -29,7 +23,7 @@ public:
         if (layer_.slots() == 0) return "its memory has no slots";
         std::vector<Maps> maps;
         for (const Part part : geometry_.parts()) maps.push_back(layer_.map_of(geometry_, layer_.rows(part)));
-        const std::vector<int32_t> free_listed = part_of(layer_, geometry_.state(layer_number_).free_slots);
+        const std::vector<int32_t> free_listed = layer_.read_state<int32_t>(geometry_.state(layer_number_).free_slots);
         for (int64_t head = 0; head < heads_; ++head) {
             std::vector<Maps> of_head;
             for (const Maps& each : maps) {
@@ -126,7 +120,7 @@ private:
     const char* wrong_state() const {
         for (const HeadState& head : layer_.read_head_state(geometry_))
             if (head.live < 0 || head.evicted < 0 || head.shortfall < 0) return "a head's counts are negative";
-        const std::vector<int32_t> positions = part_of(layer_, geometry_.state(layer_number_).positions);
+        const std::vector<int32_t> positions = layer_.read_state<int32_t>(geometry_.state(layer_number_).positions);
         for (size_t cell = 0; cell < positions.size(); ++cell)
             if (saved_.cells[cell] >= 0 && positions[cell] != saved_.cells[cell]) return "a cell's position is not its";
         return nullptr;

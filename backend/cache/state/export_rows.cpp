@@ -342,10 +342,10 @@ private:
             if (geometry_.keeps_importance()) ledger.importance.push_back(importance_of(head));
         }
         const StateLayout& layout = geometry_.state(layer_.number);
-        ledger.output_sum = state_values(layout.output_sum);
+        ledger.output_sum = layer_.read_state<float>(layout.output_sum);
         if (layer_.has_means) {
-            ledger.k_mean = state_values(layout.k_mean);
-            ledger.v_mean = state_values(layout.v_mean);
+            ledger.k_mean = layer_.read_state<float>(layout.k_mean);
+            ledger.v_mean = layer_.read_state<float>(layout.v_mean);
         }
         return ledger;
     }
@@ -365,11 +365,9 @@ private:
     }
 
     std::vector<int32_t> free_listed_of(int64_t head) const {
-        std::vector<int32_t> free_listed(static_cast<size_t>(layer_.free_listed));
-        const int64_t most = most_free_listed(geometry_.config());
-        layer_.state->read(geometry_.state(layer_.number).free_slots.offset + static_cast<uint64_t>(4 * head * most),
-                           free_listed.data(), 4 * free_listed.size());
-        return free_listed;
+        const std::vector<int32_t> all = layer_.read_state<int32_t>(geometry_.state(layer_.number).free_slots);
+        const auto first = all.begin() + head * most_free_listed(geometry_.config());
+        return {first, first + layer_.free_listed};
     }
 
     std::vector<float> importance_of(int64_t head) const {
@@ -383,12 +381,6 @@ private:
         for (int64_t token = 0; token < count(); ++token)
             if (const std::optional<size_t> which = segment_of(head, token))
                 std::memcpy(&values.emplace_back(), of_segments[*which].at(slots_[*which][at(head, token)]).data(), 4);
-        return values;
-    }
-
-    std::vector<float> state_values(const StateLayout::Range& part) const {
-        std::vector<float> values(part.size / 4);
-        if (!values.empty()) layer_.state->read(part.offset, values.data(), part.size);
         return values;
     }
 
