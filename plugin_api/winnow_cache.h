@@ -345,7 +345,8 @@ typedef struct winnow_cache_api {
 
     /* Saved caches: one sequence, or all of them, as a stream with a version and a checksum. A file has the bytes that
      * write would be given. A loaded sequence goes on as the saved one would have, but under recall queries may pick
-     * other pages.
+     * other pages. A stream has no counters: load leaves those of the whole cache, and those of a loaded sequence
+     * begin at 0.
      * save waits for enqueued work. load replaces the sequence by a stream of one, or all sequences (-1) by a stream of
      * max_sequences. Their numbers may have been others. Configuration, shape and resources have to be those of the
      * cache that was saved. It refuses a stream that is damaged, ends early, goes on behind its end or is of another
@@ -360,9 +361,10 @@ typedef struct winnow_cache_api {
     int32_t(WINNOW_CALL *saved_size)(winnow_cache *cache, int64_t sequence, uint64_t *size);
 
     /* Waits for enqueued work, then looks. stats: of the whole cache where sequence is -1, else of that sequence, for
-     * servers that give each of their users one: evictions then counts from when the sequence was empty, a copy begins
-     * at 0, and what belongs to the whole cache (scratch_bytes, peak_bytes, eviction_passes, steps and codebook_bytes)
-     * is 0. tokens: of KV head `head` of a layer; look is read (its capacity and pointers) and filled in. */
+     * servers that give each of their users one: evictions then counts from when the sequence was empty or loaded, a
+     * copy begins at 0, and what belongs to the whole cache (scratch_bytes, peak_bytes, eviction_passes, steps and
+     * codebook_bytes) is 0. tokens: of KV head `head` of a layer; look is read (its capacity and pointers) and filled
+     * in. */
     int32_t(WINNOW_CALL *stats)(winnow_cache *cache, int64_t sequence, winnow_cache_stats *stats);
     int32_t(WINNOW_CALL *tokens)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
                                  winnow_cache_tokens *look);

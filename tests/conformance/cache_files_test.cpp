@@ -61,6 +61,10 @@ std::string bytes_of(const winnow_cache_stats& s) {
     return text;
 }
 
+std::string counters_of(const winnow_cache_stats& s) {
+    return std::to_string(s.evictions) + " " + std::to_string(s.eviction_passes) + " " + std::to_string(s.steps);
+}
+
 CacheSetup setup_of(const NamedSetup& named, int shape) {
     CacheSetup setup = with_shape(named.setup, shape);
     setup.sequences = 2;
@@ -80,7 +84,7 @@ void run_round_trip(const CacheSetup& setup) {
     ASSERT_EQ(save(first, path), WINNOW_OK) << first.message();
     EXPECT_EQ(folder.names().size(), 1u) << "beside the file something is left";
     ASSERT_EQ(load(second, path), WINNOW_OK) << second.message();
-    ASSERT_EQ(second.portrait(), first.portrait());
+    ASSERT_EQ(second.contents(), first.contents());
     EXPECT_EQ(bytes_of(second.stats()), bytes_of(first.stats()));
     // Only what is used counts for what comes: a second save is the same file.
     const std::string again = folder.file("again");
@@ -91,7 +95,7 @@ void run_round_trip(const CacheSetup& setup) {
         lengths.push_back(25);
         ASSERT_EQ(feed({&first, &second}, engine, sequence, lengths), "");
     }
-    EXPECT_EQ(second.portrait(), first.portrait());
+    EXPECT_EQ(second.contents(), first.contents());
 }
 
 // What a cache would answer, without changing it: attention of the last token in each layer.
@@ -146,7 +150,7 @@ void run_damage(const CacheSetup& setup) {
     EXPECT_NE(load(cache, folder.file("absent")), WINNOW_OK);
     ASSERT_EQ(cache.portrait() + answers_of(cache), before) << "a refused file left something";
     ASSERT_EQ(load(cache, path), WINNOW_OK) << cache.message();
-    EXPECT_EQ(cache.portrait(), source.portrait());
+    EXPECT_EQ(cache.contents(), source.contents());
     ASSERT_EQ(feed({&source, &cache}, engine, 0, {1, 40, 1}), "");
 }
 
@@ -201,7 +205,7 @@ void run_callbacks(const CacheSetup& setup) {
     CacheHost other(subject(), setup);
     state.bytes = good;
     ASSERT_EQ(state.load(other.caches(), other.get()), WINNOW_OK) << other.message();
-    ASSERT_EQ(other.portrait(), source.portrait());
+    ASSERT_EQ(other.contents(), source.contents());
     ASSERT_NO_FATAL_FAILURE(fail_each(
         cache, state.calls, [&] { return state.load(cache.caches(), cache.get()); }, "read"));
     const size_t stride = std::max<size_t>(good.size() / 20, 1);
@@ -215,7 +219,7 @@ void run_callbacks(const CacheSetup& setup) {
     expect_failed(cache, load_bytes(good + "x"), WINNOW_ERROR_INVALID_ARGUMENT, "one byte longer");
     ASSERT_EQ(cache.portrait() + answers_of(cache), before) << "a refused stream left something";
     ASSERT_EQ(load_bytes(good), WINNOW_OK) << cache.message();
-    EXPECT_EQ(cache.portrait(), source.portrait());
+    EXPECT_EQ(cache.contents(), source.contents());
     ASSERT_EQ(feed({&source, &cache, &other}, engine, 0, {1, 40, 1}), "");
 }
 
@@ -245,6 +249,7 @@ void run_one_sequence(CacheSetup setup) {
     ASSERT_EQ(feed({&source}, engine, 1, {90, 1, 1}), "");
     ASSERT_EQ(feed({&target}, engine, 0, {30, 1}), "");
     ASSERT_EQ(feed({&target}, engine, 2, {70}), "");
+    const std::string of_source = counters_of(source.stats());
     StateInMemory state, whole;
     ASSERT_EQ(state.save(source.caches(), source.get(), 1), WINNOW_OK) << source.message();
     EXPECT_EQ(state.bytes.size(), saved_size(source, 1));
@@ -257,13 +262,17 @@ void run_one_sequence(CacheSetup setup) {
     EXPECT_EQ(state.load(target.caches(), target.get()), WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(state.load(target.caches(), target.get(), 3), WINNOW_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(target.portrait(), before);
-    const uint64_t steps = target.stats().steps;
+    const std::string counted = counters_of(target.stats()), of_single = counters_of(single.stats());
     ASSERT_EQ(state.load(target.caches(), target.get(), 2), WINNOW_OK) << target.message();
     ASSERT_EQ(state.load(single.caches(), single.get()), WINNOW_OK) << single.message();
     EXPECT_EQ(portrait_of(target, 2), portrait_of(source, 1));
     EXPECT_EQ(portrait_of(single, 0), portrait_of(source, 1));
     EXPECT_EQ(portrait_of(target, 0), first);
-    EXPECT_EQ(target.stats().steps, steps) << "steps of another cache are counted";
+    EXPECT_EQ(counters_of(target.stats()), counted) << "what another cache did is counted";
+    EXPECT_EQ(counters_of(single.stats()), of_single) << "what another cache did is counted";
+    EXPECT_EQ(target.stats_of(2).evictions, 0u) << "a sequence counts from when it was loaded";
+    ASSERT_EQ(state.load(source.caches(), source.get(), 1), WINNOW_OK) << source.message();
+    EXPECT_EQ(counters_of(source.stats()), of_source) << "what is loaded again is counted twice";
     StateInMemory again;
     ASSERT_EQ(again.save(target.caches(), target.get(), 2), WINNOW_OK) << target.message();
     EXPECT_TRUE(again.bytes == state.bytes) << "a loaded sequence saves another stream";
@@ -397,10 +406,10 @@ void run_after_edits(const CacheSetup& setup) {
     ASSERT_EQ(oracle.anchor(0, {20, 60}), "");
     ASSERT_EQ(save(cache, path), WINNOW_OK) << cache.message();
     ASSERT_EQ(load(loaded, path), WINNOW_OK) << loaded.message();
-    ASSERT_EQ(loaded.portrait(), cache.portrait());
+    ASSERT_EQ(loaded.contents(), cache.contents());
     std::vector<int64_t> lengths(70, 1);
     ASSERT_EQ(feed({&cache, &loaded}, engine, 0, lengths), "");
-    ASSERT_EQ(loaded.portrait(), cache.portrait());
+    ASSERT_EQ(loaded.contents(), cache.contents());
     // And back into the cache whose oracle stopped there.
     ASSERT_EQ(load(cache, path), WINNOW_OK) << cache.message();
     oracle.forget_counts();

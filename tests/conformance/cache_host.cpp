@@ -285,6 +285,10 @@ void CacheHost::expect_sum_of_sequences(const winnow_cache_stats& whole) const {
 }
 
 std::string CacheHost::portrait(bool with_importance) const {
+    return contents(with_importance) + " " + std::to_string(stats().evictions);
+}
+
+std::string CacheHost::contents(bool with_importance) const {
     std::ostringstream text;
     text.precision(9);
     for (int64_t sequence = 0; sequence < setup_.sequences; ++sequence)
@@ -297,7 +301,7 @@ std::string CacheHost::portrait(bool with_importance) const {
                 for (const float each : importance(sequence, layer, head)) text << " " << each;
             }
     const winnow_cache_stats s = stats();
-    text << "\nstats " << s.resident_slots << " " << s.tokens << " " << s.evictions << " " << s.original_bytes;
+    text << "\nstats " << s.resident_slots << " " << s.tokens << " " << s.original_bytes;
     return text.str();
 }
 

@@ -60,6 +60,8 @@ public:
     std::string message() const { return session_.message(); }
     // Everything that can be seen of the cache without attending, as one text to compare.
     std::string portrait(bool with_importance = true) const;
+    // The same without what it counts: what a cache that loaded it has, too.
+    std::string contents(bool with_importance = true) const;
 
 private:
     // An array of what cache_tokens tells of a head.

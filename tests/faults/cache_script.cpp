@@ -74,7 +74,7 @@ int32_t CacheScript::create() {
     return caches().create(context(), &desc, &cache_);
 }
 
-// What can be seen of the cache: of every head which tokens are resident and their importance, and its bytes.
+// What can be seen of what the cache holds: of every head which tokens are resident, and their importance.
 std::string CacheScript::portrait() const {
     std::ostringstream text;
     std::vector<int64_t> positions(context_tokens);
@@ -95,9 +95,17 @@ std::string CacheScript::portrait() const {
     stats.struct_size = sizeof stats;
     caches().stats(cache_, -1, &stats);
     // Memory that was taken may stay; scratch and the peak tell of it.
-    text << stats.tokens << " " << stats.resident_slots << " " << stats.evictions << " " << stats.shortfall << " "
-         << stats.eviction_passes << " " << stats.steps << " " << stats.budget_bytes;
+    text << stats.tokens << " " << stats.resident_slots << " " << stats.shortfall << " " << stats.budget_bytes;
     return text.str();
+}
+
+// The same with what the cache counted, which `recover` does not bring back.
+std::string CacheScript::observed() const {
+    winnow_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    caches().stats(cache_, -1, &stats);
+    return portrait() + " " + std::to_string(stats.evictions) + " " + std::to_string(stats.eviction_passes) + " " +
+           std::to_string(stats.steps);
 }
 
 int32_t CacheScript::set_config(const char* config) {
@@ -123,7 +131,7 @@ Action CacheScript::changing(std::string name, std::function<int32_t()> run) {
             .run = [this, run = std::move(run)] { return cache_ == nullptr ? not_run : run(); },
             .effect = Effect::changes,
             .result = [this] { return portrait(); },
-            .observe = [this] { return portrait(); },
+            .observe = [this] { return observed(); },
             .prepare = [this] { save(); },
             .recover = [this] { recover(); }};
 }
@@ -187,7 +195,7 @@ void CacheScript::add_looks() {
                  look.struct_size = sizeof look;
                  return cache_ == nullptr ? not_run : caches().tokens(cache_, 0, 0, 0, &look);
              },
-         .observe = [this] { return portrait(); }});
+         .observe = [this] { return observed(); }});
     add(changing("cache_set_importance", [this] {
         std::vector<int64_t> positions(context_tokens); // a head passes over those that it does not hold
         std::iota(positions.begin(), positions.end(), 0);
@@ -201,7 +209,7 @@ void CacheScript::add_looks() {
                  stats.struct_size = sizeof stats;
                  return cache_ == nullptr ? not_run : caches().stats(cache_, -1, &stats);
              },
-         .observe = [this] { return portrait(); }});
+         .observe = [this] { return observed(); }});
     add({.name = "cache_stats of a sequence",
          .run =
              [this] {
@@ -209,7 +217,7 @@ void CacheScript::add_looks() {
                  stats.struct_size = sizeof stats;
                  return cache_ == nullptr ? not_run : caches().stats(cache_, 0, &stats);
              },
-         .observe = [this] { return portrait(); }});
+         .observe = [this] { return observed(); }});
 }
 
 void CacheScript::add_edits() {
@@ -246,7 +254,7 @@ void CacheScript::add_rows() {
                  return cache_ == nullptr ? not_run : caches().read(cache_, &desc);
              },
          .result = [this] { return k_rows_.digest() + " " + v_rows_.digest(); },
-         .observe = [this] { return portrait(); }});
+         .observe = [this] { return observed(); }});
     add(changing("cache_write", [this, rows] {
         winnow_cache_rows_desc desc = rows(0);
         desc.tokens = numbers_.get();
@@ -276,7 +284,7 @@ void CacheScript::add_exact_rows() {
                  return cache_ == nullptr ? not_run : caches().export_rows(cache_, &desc);
              },
          .result = [this] { return exact_k_.digest() + " " + exact_v_.digest(); },
-         .observe = [this] { return portrait(); }});
+         .observe = [this] { return observed(); }});
     add(changing("cache_remove of everything", [this] { return caches().remove(cache_, 1, 0, -1); }));
     for (const char* name : {"cache_import_rows into an empty layer", "cache_import_rows beside others"})
         add(changing(name, [this, rows] {
@@ -295,7 +303,7 @@ void CacheScript::add_files() {
                      if (name != "before") text += name + " "; // that is recover()'s
                  return text;
              },
-         .observe = [this] { return portrait(); }});
+         .observe = [this] { return observed(); }});
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 50});
     add(changing("cache_load", [this] {
         const std::string path = folder_.file("saved");
@@ -311,7 +319,7 @@ void CacheScript::add_files() {
                  return status;
              },
          .result = [this] { return std::to_string(digest(state_.bytes.data(), state_.bytes.size())); },
-         .observe = [this] { return portrait(); }});
+         .observe = [this] { return observed(); }});
     for (int64_t layer = 0; layer < layers; ++layer) add_step({.layer = layer, .tokens = 1, .seed = 52});
     add(changing("cache_load by a callback",
                  [this] { return state_.bytes.empty() ? not_run : state_.load(caches(), cache_, 0); }));

@@ -118,6 +118,7 @@ private:
     int32_t create();
     int32_t step(const StepArgs& args);
     std::string portrait() const;
+    std::string observed() const;
     void save();
     void recover();
     int32_t set_config(const char* config);

@@ -424,6 +424,7 @@ std::string CacheUnderTest::save() {
 
 void CacheUnderTest::load(const std::string& saved, const CacheUnderTest& from) {
     const bool is_own = &from == this;
+    const winnow_cache_stats before = last_.stats;
     if (run([&] { return StateInMemory(saved).load(caches(), cache_); }) != WINNOW_OK) {
         require(!is_own, "a cache takes what it saved");
         return;
@@ -431,6 +432,11 @@ void CacheUnderTest::load(const std::string& saved, const CacheUnderTest& from) 
     Portrait now = last_;
     now.stats.peak_bytes = from.last_.stats.peak_bytes;
     now.stats.scratch_bytes = from.last_.stats.scratch_bytes;
+    for (const auto counter : {&winnow_cache_stats::evictions, &winnow_cache_stats::eviction_passes,
+                               &winnow_cache_stats::steps, &winnow_cache_stats::picks, &winnow_cache_stats::misses}) {
+        require(now.stats.*counter == before.*counter, "a load leaves what the cache counted");
+        now.stats.*counter = from.last_.stats.*counter;
+    }
     require(now == from.last_, "a loaded cache is the one that was saved");
     lengths_ = from.lengths_;
 }

@@ -60,7 +60,6 @@ SavedFile read_saved_file(const std::string& bytes, int64_t sequences, const std
     walk.numbers(3);          // hashes of resources
     walk.numbers(walk.number());
     require(walk.number() == static_cast<uint64_t>(sequences), "a saved cache has all sequences");
-    walk.numbers(3); // counters
     for (int64_t sequence = 0; sequence < sequences; ++sequence) {
         walk.number(); // reserved
         walk.numbers(walk.number());

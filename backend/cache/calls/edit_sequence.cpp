@@ -2,7 +2,6 @@
 #include "cache/calls/edit_sequence.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "cache/layer/growth.hpp"
 #include "cache/layer/slot_map_edit.hpp"
@@ -64,11 +63,7 @@ Layer copy_of(CacheState& cache, const Layer& from) {
     to.has_means = from.has_means;
     std::vector<std::byte> state(layout.size);
     from.state->read(0, state.data(), state.size());
-    std::vector<HeadState> heads(static_cast<size_t>(geometry.shape(from.number).kv_heads));
-    std::byte* const at = state.data() + layout.head_state.offset;
-    std::memcpy(heads.data(), at, layout.head_state.size);
-    for (HeadState& head : heads) head.evicted = 0; // counted once, where it happened
-    std::memcpy(at, heads.data(), layout.head_state.size);
+    clear_evictions(layout, state);
     to.state->write(0, state.data(), state.size());
     for (const Part part : geometry.parts()) {
         const Rows &source = from.rows(part), &target = to.rows(part);

@@ -2,6 +2,8 @@
 #include "cache/layer/layer.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 namespace winnow::cache {
 namespace {
@@ -192,6 +194,12 @@ std::unique_ptr<Buffer> make_state(Device& device, const Geometry& geometry, int
 void write_network(Buffer& state, const Geometry& geometry, int64_t layer) {
     const std::span<const float> network = geometry.network(layer);
     if (!network.empty()) state.write(geometry.state(layer).network.offset, network.data(), network.size_bytes());
+}
+
+void clear_evictions(const StateLayout& layout, std::span<std::byte> state) {
+    const std::span<std::byte> all = state.subspan(layout.head_state.offset, layout.head_state.size);
+    for (size_t at = offsetof(HeadState, evicted); at < all.size(); at += sizeof(HeadState))
+        std::memset(&all[at], 0, sizeof HeadState::evicted);
 }
 
 Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* buffer, int64_t heads, int64_t columns) {

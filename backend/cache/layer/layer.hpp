@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cache/layer/token_index.hpp"
@@ -79,6 +80,9 @@ Segment slots_of(Segment segment, int64_t first, int64_t count);
 // The state of a layer whose heads hold nothing; throws where there is no memory.
 std::unique_ptr<Buffer> make_state(Device& device, const Geometry& geometry, int64_t layer);
 void write_network(Buffer& state, const Geometry& geometry, int64_t layer); // into it, where there is one
+// Sets the evictions of all heads to 0 in the bytes of a state, for another layer: they count once, where they
+// happened.
+void clear_evictions(const StateLayout& layout, std::span<std::byte> state);
 // A tensor [1, heads, 1, columns] of a dense type over a part of a buffer, as of a layer's state.
 Tensor state_tensor(Type type, const StateLayout::Range& part, Buffer* buffer, int64_t heads, int64_t columns);
 

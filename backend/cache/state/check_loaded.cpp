@@ -119,7 +119,7 @@ private:
 
     const char* wrong_state() const {
         for (const HeadState& head : layer_.read_head_state(geometry_))
-            if (head.live < 0 || head.evicted < 0 || head.shortfall < 0) return "a head's counts are negative";
+            if (head.live < 0 || head.evicted != 0 || head.shortfall < 0) return "a head's counts make no sense";
         const std::vector<int32_t> positions = layer_.read_state<int32_t>(geometry_.state(layer_number_).positions);
         for (size_t cell = 0; cell < positions.size(); ++cell)
             if (saved_.cells[cell] >= 0 && positions[cell] != saved_.cells[cell]) return "a cell's position is not its";

@@ -91,6 +91,7 @@ void save_memory(CacheState& cache, Layer& layer, CheckedWriter& stream) {
     for (Buffer* buffer : buffers_of(layer)) {
         bytes.resize(buffer->size());
         buffer->read(0, bytes.data(), bytes.size());
+        if (buffer == layer.state.get()) clear_evictions(cache.geometry->state(layer.number), bytes);
         stream.bytes(bytes.data(), bytes.size());
     }
 }
@@ -220,9 +221,6 @@ void write_to(CheckedWriter& stream, CacheState& cache, int64_t sequence_number,
     stream.value(cache.resources);
     stream.values(shape_of(*cache.geometry));
     stream.value(static_cast<uint64_t>(sequences.size()));
-    const bool is_whole = sequence_number < 0;
-    for (const uint64_t count : {cache.evictions, cache.eviction_passes, cache.steps})
-        stream.value(is_whole ? count : uint64_t{0});
     for (Sequence& sequence : sequences) {
         stream.value(sequence.reserved);
         stream.values(std::vector<int64_t>(sequence.anchors.begin(), sequence.anchors.end()));
@@ -254,8 +252,6 @@ void load(CacheState& cache, const CacheLoading& from) {
     if (const auto count = stream.value<uint64_t>(); count != replaced.size())
         stream.refuse_stream("has " + std::to_string(count) + " sequences, expected " +
                              std::to_string(replaced.size()));
-    std::array<uint64_t, 3> counts{};
-    for (uint64_t& count : counts) count = stream.value<uint64_t>();
     std::vector<Sequence> sequences;
     uint64_t loaded = 0;
     for (size_t i = 0; i < replaced.size(); ++i) {
@@ -298,11 +294,6 @@ void load(CacheState& cache, const CacheLoading& from) {
     if (scratch.slots > 0) cache.scratch = std::move(scratch);
     cache.picks += picks;
     cache.evictions += evicted;
-    if (from.sequence < 0) {
-        cache.evictions = counts[0];
-        cache.eviction_passes = counts[1];
-        cache.steps = counts[2];
-    }
 }
 
 } // namespace winnow::cache
