@@ -61,6 +61,16 @@ std::vector<Call> calls(const TemporaryFolder& folder) {
     edit("remove of all", [](RecallCache& c) { return c.caches().remove(c.get(), 1, 0, -1); });
     for (int64_t layer = 0; layer < layers; ++layer)
         edit("import", [layer](RecallCache& c) { return c.exchange(layer, "import"); });
+    // Into layers with a few dense tokens, and no cold rows yet.
+    edit("remove of all", [](RecallCache& c) { return c.caches().remove(c.get(), 1, 0, -1); });
+    for (int64_t layer = 0; layer < layers; ++layer, seed += 10)
+        all.push_back({"step of two sequences",
+                       [=](RecallCache& cache, std::string& output) { return cache.step(layer, 4, seed, output, 2); }});
+    for (int64_t layer = 0; layer < layers; ++layer)
+        edit("import of exact rows", [layer](RecallCache& c) { return c.append_exact(layer, 60); });
+    for (int64_t layer = 0; layer < layers; ++layer, seed += 10)
+        all.push_back({"step of two sequences",
+                       [=](RecallCache& cache, std::string& output) { return cache.step(layer, 2, seed, output, 1); }});
     const std::string path = folder.file("saved");
     edit("save", [path](RecallCache& c) { return save_state(c.caches(), c.get(), path); });
     edit("load", [path](RecallCache& c) { return load_state(c.caches(), c.get(), path); });

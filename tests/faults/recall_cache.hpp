@@ -109,6 +109,24 @@ public:
         return caches().import_rows(cache_, &desc);
     }
 
+    // Exact rows of sequence 0's first tokens come behind what sequence 1 has.
+    int32_t append_exact(int64_t layer, int64_t count) {
+        HostTensor tokens(WINNOW_TYPE_I32, 1, 1, count), k(WINNOW_TYPE_F16, kv_heads, count, size_),
+            v(WINNOW_TYPE_F16, kv_heads, count, size_);
+        tokens.count_from(0);
+        winnow_cache_rows_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.layer = layer;
+        desc.tokens = tokens.get();
+        desc.k = k.get();
+        desc.v = v.get();
+        const int32_t status = caches().export_rows(cache_, &desc);
+        if (status != WINNOW_OK) return status;
+        desc.tokens = nullptr;
+        desc.sequence = 1;
+        return caches().import_rows(cache_, &desc);
+    }
+
     winnow_cache_stats stats() {
         winnow_cache_stats stats{};
         stats.struct_size = sizeof stats;

@@ -100,13 +100,17 @@ private:
 
 } // namespace
 
-void restore_tokens(CacheState& cache, const CacheStep& args, const Resident& resident) {
+void restore_tokens(CacheState& cache, const CacheStep& args, const Resident& resident,
+                    const std::function<void()>& completed) {
     RestoredTokens tokens(cache, args, resident); // launches read its memory
     finishing(cache.device, [&] {
         tokens.prepare();
         tokens.copy_rows();
         tokens.adopt();
-        keeping_layer(cache, tokens.layer(), [&] { tokens.run(); });
+        keeping_layer(cache, tokens.layer(), [&] {
+            tokens.run();
+            completed();
+        });
         tokens.give_back();
     });
 }

@@ -32,7 +32,7 @@ public:
                 return;
             }
         }
-        changing(cache_.device, [&] { keeping_layer(cache_, layer(), [&] { append(); }); });
+        changing(cache_.device, [&] { append(); });
     }
 
 private:
@@ -50,7 +50,11 @@ private:
         step.k = rows_.keys();
         step.v = rows_.values();
         step.cells = args_.tokens;
-        restore_tokens(cache_, step, resident);
+        restore_tokens(cache_, step, resident, [&] { complete(first); });
+    }
+
+    // first: of the tokens' positions.
+    void complete(int64_t first) {
         std::vector<int32_t> token_ids = token_ids_;
         if (!geometry_.has_cells()) {
             token_ids.resize(static_cast<size_t>(rows_.count()));
