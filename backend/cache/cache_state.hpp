@@ -109,12 +109,16 @@ private:
     uint64_t bytes_;
 };
 
-// Memory for a call: what the cache keeps for it where that is large enough, or else the call's own.
+// Memory for a step: what the cache keeps for it where that is large enough, or else the step's own. Taken for several
+// sequences, one after the other, it serves the one that needs most.
 class CallMemory {
 public:
     void take(CacheState& cache, Buffer* kept, uint64_t bytes) {
+        if (buffer_ != nullptr && buffer_->size() >= bytes) return;
         buffer_ = kept;
         if (kept != nullptr && kept->size() >= bytes) return;
+        own_.reset();
+        passing_.reset();
         own_ = cache.device.allocate(bytes);
         buffer_ = own_.get();
         passing_.emplace(cache, bytes);

@@ -39,16 +39,16 @@ private:
     }
 
     // Memory for what the queries carry, where some may meet rows that were packed before them.
-    void take_memory() override {
+    void take_memory(StepMemory& shared) override {
         if (asked_ == 0) return;
         if (layer_.most_in_packed == 0 && tokens() <= most_of_piece() && !geometry_.has_cold_budget()) return;
         carried_ = tensor_of(Type::f32, shape_.q_heads, std::min(most_of_piece(), tokens()),
                              cache_.device.carried_floats(shape_.v_head_size), nullptr);
-        carried_memory_.take(cache_, cache_.carried.get(), carried_.extent());
-        carried_.buffer = carried_memory_.get();
+        shared.carried.take(cache_, cache_.carried.get(), carried_.extent());
     }
 
     void bring_tokens() override {
+        if (carried_) carried_.buffer = shared_->carried.get();
         free_cells();
         for (int64_t first = 0, count = 0; first < tokens(); first += count) {
             count = next_piece(first);
@@ -117,7 +117,6 @@ private:
         }
     }
 
-    CallMemory carried_memory_;
     Tensor carried_; // what the queries of a piece have of the stretches so far
 };
 

@@ -37,13 +37,16 @@ void LayerCall::check() const {
                std::to_string(columns));
 }
 
-void LayerCall::prepare(int64_t scratch, uint64_t beside) {
+void LayerCall::prepare(StepMemory& shared) {
     check();
+    shared_ = &shared;
     growth_ = grow(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
-                   static_cast<bool>(args_.scores_out), scratch);
+                   static_cast<bool>(args_.scores_out), shared.scratch_slots);
+    shared.scratch_slots = std::max(shared.scratch_slots, growth_.scratch.slots);
+    shared.bytes += growth_.bytes;
     validate(segments_after(geometry_, layer_, growth_, picks_pages()));
-    take_cold_scratch(cache_, std::max(growth_.packed.slots, layer_.packed.slots), beside + growth_.bytes);
-    take_memory();
+    take_cold_scratch(cache_, std::max(growth_.packed.slots, layer_.packed.slots), shared.bytes);
+    take_memory(shared);
     take_cell_positions();
     layer_.index.make_room(cells_);
 }
@@ -86,7 +89,7 @@ void LayerCall::take_cell_positions() {
     if (!geometry_.has_cells() || !geometry_.has_cold_budget() || appended_ == 0) return;
     const std::optional<int64_t> leaving = most_leaving();
     if (leaving && lacks_room(geometry_, layer_, *leaving, appended_))
-        cell_positions_.take(cache_, cache_.cell_positions.get(), cell_positions_bytes(geometry_));
+        shared_->cell_positions.take(cache_, cache_.cell_positions.get(), cell_positions_bytes(geometry_));
 }
 
 void LayerCall::free_cells() {
@@ -125,7 +128,7 @@ std::optional<int64_t> LayerCall::rows_to_leave(int64_t others) const {
 void LayerCall::evict_oldest_before(int64_t others) {
     if (!geometry_.has_cold_budget()) return;
     if (const std::optional<int64_t> leaving = rows_to_leave(others))
-        evict_oldest(cache_, layer_, *leaving, cell_positions_.get());
+        evict_oldest(cache_, layer_, *leaving, shared_->cell_positions.get());
 }
 
 void LayerCall::evict_before(int64_t others) {

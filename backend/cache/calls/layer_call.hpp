@@ -25,6 +25,14 @@ std::unique_ptr<LayerCall> make_cold_prompt(CacheState& cache, const CacheStep& 
 // Under recall: whether each query picks the pages that it attends to; else all of them attend to all of the cold tier.
 bool picks(const Geometry& geometry, const CacheStep& args);
 
+// What the calls of a step share, which come one after the other.
+struct StepMemory {
+    int64_t scratch_slots = 0; // for which scratch was taken
+    uint64_t bytes = 0;        // that the calls so far take
+    CallMemory carried;        // by the queries of a prompt over a cold tier
+    CallMemory cell_positions;
+};
+
 class LayerCall {
 public:
     LayerCall(const LayerCall&) = delete;
@@ -32,13 +40,11 @@ public:
     virtual ~LayerCall() = default;
 
     // A call goes through these in this order. `prepare` checks it and takes its memory, and the layer does not change.
-    // scratch: slots for which scratch was taken before; beside: bytes that other calls of the step have taken.
-    void prepare(int64_t scratch = 0, uint64_t beside = 0);
+    void prepare(StepMemory& shared);
     void copy_rows(); // into the memory
     void adopt();     // the memory becomes the layer's
     void run();       // the tokens come and attend
 
-    const Growth& grown() const { return growth_; } // what it takes
     Layer& layer() { return layer_; }
     // Whether something of the layer changes before the last read or write of a file that holds its cold tier.
     virtual bool changes_before_file() const { return appended_ > 0; }
@@ -48,7 +54,7 @@ protected:
 
     // What calls do differently; the first three within `prepare`. Attentions are going to be over these segments.
     virtual void validate(const std::vector<Segment>& segments) const = 0;
-    virtual void take_memory() {}
+    virtual void take_memory(StepMemory&) {}
     virtual bool picks_pages() const { return false; }
     // How many rows leave the residual window at most before all tokens came.
     virtual std::optional<int64_t> most_leaving() const;
@@ -110,7 +116,7 @@ protected:
     Layer& layer_;
     int64_t appended_, asked_, seen_; // tokens; seen_: before the call
     std::vector<int32_t> cells_;
-    CallMemory cell_positions_;
+    StepMemory* shared_ = nullptr; // from `prepare` on
     Growth growth_;
 
 private:

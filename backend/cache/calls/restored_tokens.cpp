@@ -53,7 +53,7 @@ private:
         if (geometry_.residual() > 0) {
             const int64_t leaving = index.newest() + others - geometry_.residual();
             if (leaving <= 0) return;
-            evict_oldest(cache_, layer_, leaving, cell_positions_.get(), Demanded::by_room);
+            evict_oldest(cache_, layer_, leaving, shared_->cell_positions.get(), Demanded::by_room);
             evict(cache_, layer_, leaving, 0, 0, Demanded::by_room);
             return;
         }
@@ -102,9 +102,10 @@ private:
 
 void restore_tokens(CacheState& cache, const CacheStep& args, const Resident& resident,
                     const std::function<void()>& completed) {
+    StepMemory memory;
     RestoredTokens tokens(cache, args, resident); // launches read its memory
     finishing(cache.device, [&] {
-        tokens.prepare();
+        tokens.prepare(memory);
         tokens.copy_rows();
         tokens.adopt();
         keeping_layer(cache, tokens.layer(), [&] {

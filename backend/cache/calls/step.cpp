@@ -100,8 +100,7 @@ void run_step(CacheState& cache, std::span<const CacheStep> steps) {
     std::vector<std::unique_ptr<LayerCall>> calls;
     std::vector<Decode*> together;
     std::vector<LayerCall*> others;
-    int64_t scratch = 0;
-    uint64_t bytes = 0; // that all of them take
+    StepMemory memory;
     for (const CacheStep& step : steps) {
         try {
             if (goes_together(*cache.geometry, step)) {
@@ -112,15 +111,13 @@ void run_step(CacheState& cache, std::span<const CacheStep> steps) {
                 calls.push_back(make_call(cache, step));
                 others.push_back(calls.back().get());
             }
-            calls.back()->prepare(scratch, bytes);
+            calls.back()->prepare(memory);
         } catch (const Error& error) {
             if (steps.size() == 1) throw;
             throw Error(error.status(), "entries[" + std::to_string(&step - steps.data()) + "]: " + error.what());
         }
-        scratch = std::max(scratch, calls.back()->grown().scratch.slots);
-        bytes += calls.back()->grown().bytes;
     }
-    cache.note_peak(bytes);
+    cache.note_peak(memory.bytes);
     for (const auto& call : calls) call->copy_rows();
     for (const auto& call : calls) call->adopt();
     decode_together(cache, together);
