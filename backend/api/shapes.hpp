@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <initializer_list>
 #include <string>
 
 #include "api/structs.hpp"
@@ -89,23 +88,6 @@ inline void expect_mask_slopes(const Tensor& slopes, const char* name, const Ten
     if (!mask) invalid(std::string(name) + " is given without attn_mask");
     if (mask.type == Type::boolean) {
         invalid(std::string(name) + " is given with a BOOL attn_mask, expected an additive one");
-    }
-}
-
-struct NamedTensor {
-    const Tensor& tensor;
-    const char* name;
-};
-
-// No output on an input, and no two outputs on each other.
-inline void expect_apart(std::initializer_list<NamedTensor> outputs, std::initializer_list<NamedTensor> inputs) {
-    const auto check = [](const NamedTensor& output, const NamedTensor& other) {
-        if (!certainly_overlap(output.tensor, other.tensor)) return;
-        invalid(std::string(output.name) + " overlaps " + other.name);
-    };
-    for (const NamedTensor& output : outputs) {
-        for (const NamedTensor& input : inputs) check(output, input);
-        for (const NamedTensor* other = outputs.begin(); other != &output; ++other) check(output, *other);
     }
 }
 

@@ -2,7 +2,10 @@
 #include "api/tensor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <string_view>
+#include <tuple>
 
 #include "api/structs.hpp"
 
@@ -173,6 +176,37 @@ bool certainly_overlap(const Tensor& a, const Tensor& b) {
     const Range second = range_of(b);
     return first.memory == second.memory && first.dense && second.dense && first.begin < second.end &&
            second.begin < first.end;
+}
+
+void expect_apart(const std::vector<NamedTensor>& outputs, const std::vector<NamedTensor>& inputs) {
+    struct Place {
+        Range range;
+        const NamedTensor* of;
+        bool is_output;
+    };
+    std::vector<Place> places;
+    for (const std::vector<NamedTensor>* side : {&outputs, &inputs})
+        for (const NamedTensor& each : *side) {
+            if (each.tensor.buffer == nullptr && each.tensor.data == nullptr) continue;
+            const Range range = range_of(each.tensor);
+            if (range.dense) places.push_back({range, &each, side == &outputs});
+        }
+    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+        return std::tie(a.range.memory, a.range.begin) < std::tie(b.range.memory, b.range.begin);
+    });
+    std::array<const Place*, 2> last{}; // of the inputs and of the outputs so far: what ends last
+    for (const Place& place : places) {
+        for (const Place* before : last) {
+            if (before == nullptr || !(place.is_output || before->is_output)) continue;
+            if (before->range.memory != place.range.memory || before->range.end <= place.range.begin) continue;
+            const bool is_first = place.is_output && (!before->is_output || place.of > before->of);
+            const NamedTensor &output = is_first ? *place.of : *before->of, &other = is_first ? *before->of : *place.of;
+            invalid(std::string(output.name) + " overlaps " + other.name +
+                    (std::string_view(output.name) == other.name ? " of another entry" : ""));
+        }
+        const Place*& its = last.at(static_cast<size_t>(place.is_output));
+        if (its == nullptr || its->range.memory != place.range.memory || its->range.end < place.range.end) its = &place;
+    }
 }
 
 bool begin_together(const Tensor& a, const Tensor& b) {

@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "api/validate.hpp"
 
@@ -29,6 +30,12 @@ std::string shape_text(const Tensor& tensor);
 // Whether two views, both without gaps, share a byte. Views with gaps may interleave, so nothing is said of them, nor
 // of views that lie in no memory yet, here and below.
 bool certainly_overlap(const Tensor& a, const Tensor& b);
+struct NamedTensor {
+    const Tensor& tensor;
+    const char* name;
+};
+// Refuses an output that certainly overlaps an input or another output. The time is that of sorting all of them.
+void expect_apart(const std::vector<NamedTensor>& outputs, const std::vector<NamedTensor>& inputs);
 // Whether their first bytes are the same.
 bool begin_together(const Tensor& a, const Tensor& b);
 // Whether they do, beyond doubt, also with gaps: they begin together, or both are without gaps.

@@ -67,17 +67,6 @@ void check_shapes(const cache::CacheStep& all, const cache::LayerShape& shape) {
     if (all.mask_slopes) expect_shape(all.mask_slopes, "mask_slopes", per_head);
 }
 
-// No output on what all sequences read.
-void expect_apart_from_inputs(std::initializer_list<NamedTensor> outputs, const cache::CacheStep& all) {
-    expect_apart(outputs, {{all.q, "q"},
-                           {all.k, "k"},
-                           {all.v, "v"},
-                           {all.alibi_slopes, "alibi_slopes"},
-                           {all.head_sink, "head_sink"},
-                           {all.mask_slopes, "mask_slopes"},
-                           {all.cells, "cells"}});
-}
-
 // What all sequences share, with all rows.
 cache::CacheStep to_shared(const winnow_cache& cache, const winnow_cache_step_desc& given) {
     const auto tensor = [&](const winnow_tensor* from, const char* name, std::initializer_list<Type> types,
@@ -99,7 +88,6 @@ cache::CacheStep to_shared(const winnow_cache& cache, const winnow_cache_step_de
     all.softcap = to_softcap(given.softcap, "softcap");
     all.window_left = to_window(given.window_left, "window_left");
     check_shapes(all, shape);
-    expect_apart_from_inputs({{all.out, "out"}}, all);
     return all;
 }
 
@@ -166,19 +154,21 @@ cache::CacheStep to_only_step(const winnow_cache& cache, const cache::CacheStep&
     return to_step(cache, all, {}, {0, 0, one.shape[2]});
 }
 
-// No output on an input of any entry, and no two outputs on each other. `all` has been looked at by itself.
-void expect_entries_apart(const cache::CacheStep& all, const std::vector<cache::CacheStep>& steps) {
+// No output on an input of any entry, and no two outputs on each other.
+void expect_all_apart(const cache::CacheStep& all, const std::vector<cache::CacheStep>& steps) {
+    std::vector<NamedTensor> outputs = {{all.out, "out"}};
+    std::vector<NamedTensor> inputs = {{all.q, "q"},
+                                       {all.k, "k"},
+                                       {all.v, "v"},
+                                       {all.alibi_slopes, "alibi_slopes"},
+                                       {all.head_sink, "head_sink"},
+                                       {all.mask_slopes, "mask_slopes"},
+                                       {all.cells, "cells"}};
     for (const cache::CacheStep& step : steps) {
-        expect_apart({{step.scores_out, "scores_out"}}, {{all.out, "out"}});
-        expect_apart_from_inputs({{step.scores_out, "scores_out"}}, all);
-        expect_apart({{all.out, "out"}}, {{step.mask, "attn_mask"}});
-        if (!step.scores_out) continue;
-        for (const cache::CacheStep& other : steps) {
-            expect_apart({{step.scores_out, "scores_out"}}, {{other.mask, "attn_mask"}});
-            if (&other != &step)
-                expect_apart({{step.scores_out, "scores_out"}}, {{other.scores_out, "scores_out of another entry"}});
-        }
+        outputs.push_back({step.scores_out, "scores_out"});
+        inputs.push_back({step.mask, "attn_mask"});
     }
+    expect_apart(outputs, inputs);
 }
 
 template <class T, class Less, class Clash>
@@ -211,12 +201,16 @@ std::vector<cache::CacheStep> to_cache_steps(const winnow_cache& cache, const wi
     check_sides(given);
     check_cell_mode(given, cache.request.cells);
     const cache::CacheStep all = to_shared(cache, given);
-    if (given.entries == nullptr) return {to_only_step(cache, all, given)};
+    std::vector<cache::CacheStep> steps;
+    if (given.entries == nullptr) {
+        steps.push_back(to_only_step(cache, all, given));
+        expect_all_apart(all, steps);
+        return steps;
+    }
     expect_count("entry_count", static_cast<int64_t>(std::min<uint64_t>(given.entry_count, INT64_MAX)),
                  cache.request.max_sequences);
     const HostArray<const winnow_cache_entry> entries = {given.entries, given.entry_count, given.entry_stride,
                                                          "entries", "entry"};
-    std::vector<cache::CacheStep> steps;
     std::vector<Rows> rows;
     for_each_element(entries, [&](const winnow_cache_entry& entry) {
         const winnow_cache_entry of = read_struct(&entry, "entry");
@@ -225,7 +219,7 @@ std::vector<cache::CacheStep> to_cache_steps(const winnow_cache& cache, const wi
         steps.push_back(to_step(cache, all, of, rows.back()));
     });
     expect_distinct(steps, rows);
-    expect_entries_apart(all, steps);
+    expect_all_apart(all, steps);
     return steps;
 }
 

@@ -47,7 +47,7 @@ struct Numbers {
 struct StepCall {
     Numbers k, v, q, out, scores, alibi, sink, mask, slopes;
     std::vector<int32_t> cell_numbers;
-    winnow_tensor cell_view;
+    winnow_tensor cell_view, other_scores{}, other_mask{};
     std::vector<winnow_cache_entry> entries;
     winnow_cache_step_desc desc{};
 
@@ -104,6 +104,25 @@ struct StepCall {
         entry().count = first;
         give_entries();
         return entries.back();
+    }
+    // Row 0 is one sequence's, the rows from 1 on another's, and both want scores, which lie without gaps: those of one
+    // `bytes` behind those of the other.
+    void split_scores(uint64_t bytes, bool second_is_first) {
+        split(1);
+        winnow_tensor* const views[] = {&scores.view, &other_scores};
+        other_scores = scores.view;
+        for (size_t i = 0; i < 2; ++i) {
+            views[i]->shape[2] = entries[i].count;
+            views[i]->stride[1] = entries[i].count * views[i]->stride[2];
+            entries[i].scores_out = views[i];
+        }
+        views[second_is_first ? 0 : 1]->offset = bytes;
+        if (entries[0].attn_mask == nullptr) return;
+        other_mask = mask.view;
+        mask.view.shape[2] = entries[0].count;
+        other_mask.shape[2] = entries[1].count;
+        other_mask.offset = static_cast<uint64_t>(mask.view.stride[2]);
+        entries[1].attn_mask = &other_mask;
     }
     void without_k() { desc.k = desc.v = desc.cells = nullptr; }
     void without_q() {
@@ -267,6 +286,16 @@ void add_steps(std::vector<CacheFault>& all) {
         step("out_rows_overlap", "out", [](StepCall& c) { c.out.view.stride[2] = 64; }),
         step("out_on_q", "out", [](StepCall& c) { c.out.view.data = c.q.values.data(); }),
         step("scores_on_out", "scores_out", [](StepCall& c) { c.out.view.data = c.scores.values.data(); }),
+        step("scores_of_two_entries", "scores_out overlaps scores_out of another entry",
+             [](StepCall& c) { c.split_scores(q_heads * context * sizeof(float) - 4, false); }),
+        step("scores_of_two_entries_the_second_first", "scores_out overlaps scores_out of another entry",
+             [](StepCall& c) { c.split_scores(q_heads * context * sizeof(float), true); }),
+        cell_step("scores_on_the_mask_of_another_entry", "scores_out overlaps attn_mask",
+                  [](StepCall& c) {
+                      c.split_scores(q_heads * cells * sizeof(float), false);
+                      c.other_mask.data = c.scores.values.data();
+                      c.other_mask.offset = 8;
+                  }),
         step("scores_in_halves", "scores_out", [](StepCall& c) { c.scores.view.type = WINNOW_TYPE_F16; }),
         step("scores_of_fewer_heads", "scores_out", [](StepCall& c) { c.scores.view.shape[1] = 2; }),
         step("scores_of_too_few_columns", "scores_out", [](StepCall& c) { c.scores.view.shape[3] = 82; }),

@@ -48,7 +48,7 @@ EXCEPTIONS = (
 
     # Parts of messages: the page has the whole, in which they are "...".
     ("backend/*", "text", r"^\w+: (\w+|row indices of v|.* segment's)$", "the argument with which a message begins"),
-    ("backend/api/*", "text", r"^(rows of an output|the cells|an extension in next|scores_out of another entry)$",
+    ("backend/api/*", "text", r"^(rows of an output|the cells|an extension in next|of another entry)$",
      "the argument with which a message begins"),
     ("backend/api/*", "text", r"^: (rows are contiguous|the row is packed)$|^where has_v_in_k is 1$|^rows that are "
      "rewritten in place$", "why something is expected"),
