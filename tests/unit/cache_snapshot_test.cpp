@@ -364,6 +364,30 @@ TEST_F(cache_snapshot, counters_are_of_the_cache_and_not_of_what_it_loads) {
     EXPECT_EQ(after.evictions, before.evictions + of_sequence.evictions);
 }
 
+// How long a stream is the host says, and a list in it may be as long as that.
+TEST_F(cache_snapshot, a_list_that_is_longer_than_there_is_memory_is_refused) {
+    append(*cache_, 0, 30);
+    cache_->save({.path = path()});
+    std::string stream = bytes();
+    for (const uint64_t count : {UINT64_MAX - 100, UINT64_MAX / 2 - 100, uint64_t{1} << 40}) {
+        std::memcpy(&stream[16], &count, sizeof count);
+        size_t at = 0;
+        const auto read = [&](void* to, uint64_t size) {
+            if (size > stream.size() - at) return 1;
+            std::memcpy(to, &stream[at], size);
+            at += size;
+            return 0;
+        };
+        try {
+            cache_->load({.read = read, .size = UINT64_MAX});
+            FAIL() << count;
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), WINNOW_ERROR_INVALID_ARGUMENT);
+            EXPECT_STREQ(error.what(), "the stream is damaged: a list is too long");
+        }
+    }
+}
+
 // Its memory takes the place of that of the sequence that was there.
 TEST_F(cache_snapshot, a_sequence_takes_the_place_of_another) {
     append(*cache_, 0, 90);

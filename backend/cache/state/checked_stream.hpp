@@ -59,10 +59,12 @@ public:
         bytes(&read, sizeof read);
         return read;
     }
+    // Refused where there are more than `most`: how long a stream is may be said, and not be so.
     template <typename T>
-    std::vector<T> values() {
+    std::vector<T> values(int64_t most) {
         const auto count = value<uint64_t>();
         if (count > left() / sizeof(T)) refuse_stream("is cut short");
+        if (count > static_cast<uint64_t>(most)) refuse_stream("is damaged: a list is too long");
         std::vector<T> read(count);
         bytes(read.data(), count * sizeof(T));
         return read;

@@ -18,6 +18,7 @@ namespace {
 constexpr std::array<char, 8> magic{'W', 'I', 'N', 'N', 'O', 'W', 'C', 'A'};
 constexpr uint32_t file_version = 3;
 constexpr uint32_t byte_order = 0x01020304;
+constexpr int64_t most_of_config = 1 << 16, most_of_shape = 1 << 17; // bytes, numbers
 
 struct Header {
     std::array<char, 8> magic = cache::magic;
@@ -111,12 +112,12 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     TokenIndex::Saved index;
     index.next = stream.value<int64_t>();
     index.moved = stream.value<int64_t>();
-    index.ranges = stream.values<Range>();
-    index.cells = stream.values<int32_t>();
-    index.sinks = stream.values<int64_t>();
-    index.newest = stream.values<int64_t>();
     const int64_t limit = geometry.has_cells() ? most_seen : geometry.context();
     const int64_t most_newest = geometry.residual() > 0 ? geometry.residual() : geometry.cadence();
+    index.ranges = stream.values<Range>(geometry.context());
+    index.cells = stream.values<int32_t>(geometry.request().cells);
+    index.sinks = stream.values<int64_t>(geometry.sink());
+    index.newest = stream.values<int64_t>(most_newest);
     const auto numbers = stream.value<LayerNumbers>();
     // A change of configuration may have left more; but not under recall, whose regions of a file have room for the
     // most.
@@ -182,7 +183,7 @@ void check_header(const CacheState& cache, CheckedReader& stream) {
     if (header.version != file_version)
         stream.refuse_stream("has version " + std::to_string(header.version) + ", expected " +
                              std::to_string(file_version));
-    const std::vector<char> config = stream.values<char>();
+    const std::vector<char> config = stream.values<char>(most_of_config);
     if (config != config_of(geometry))
         stream.refuse_stream("was saved with " + quote({config.data(), config.size()}) + ", expected " +
                              quote(without_folder(geometry.config())));
@@ -191,7 +192,7 @@ void check_header(const CacheState& cache, CheckedReader& stream) {
     check_resource("profile", saved.profile, ours.profile, stream);
     check_resource("network", saved.network, ours.network, stream);
     check_resource("codebooks", saved.codebooks, ours.codebooks, stream);
-    if (stream.values<int64_t>() != shape_of(geometry))
+    if (stream.values<int64_t>(most_of_shape) != shape_of(geometry))
         stream.refuse_stream("is of a cache with other layers, heads, sizes, context, cells or budgets");
 }
 
@@ -252,13 +253,15 @@ void load(CacheState& cache, const CacheLoading& from) {
     if (const auto count = stream.value<uint64_t>(); count != replaced.size())
         stream.refuse_stream("has " + std::to_string(count) + " sequences, expected " +
                              std::to_string(replaced.size()));
+    const Geometry& geometry = *cache.geometry;
+    const int64_t token_ids = geometry.has_cells() ? geometry.request().cells : geometry.context();
     std::vector<Sequence> sequences;
     uint64_t loaded = 0;
     for (size_t i = 0; i < replaced.size(); ++i) {
         Sequence& sequence = sequences.emplace_back();
         sequence.reserved = stream.value<int64_t>();
-        for (const int64_t anchor : stream.values<int64_t>()) sequence.anchors.insert(anchor);
-        for (int64_t layer = 0; layer < cache.geometry->layers(); ++layer)
+        for (const int64_t anchor : stream.values<int64_t>(token_ids)) sequence.anchors.insert(anchor);
+        for (int64_t layer = 0; layer < geometry.layers(); ++layer)
             loaded += sequence.layers.emplace_back(load_layer(cache, layer, loaded, stream)).bytes();
     }
     stream.finish();
@@ -279,7 +282,6 @@ void load(CacheState& cache, const CacheLoading& from) {
     }
     ReservedMemory memory = reserved_memory(cache, reserved);
 
-    const Geometry& geometry = *cache.geometry;
     uint64_t evicted = 0, bytes = 0;
     PickCounts picks;
     for (const Sequence& sequence : replaced) {
