@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "../made_codebooks.hpp"
-#include "saved_state.hpp"
 
 namespace winnow::fuzz {
 namespace {
@@ -413,11 +412,11 @@ void CacheUnderTest::reset_or_press(Input& input) {
     if (pressure < 0) require(caches().set_pressure(cache_, 0) == WINNOW_OK, "pressure 0");
 }
 
-std::string CacheUnderTest::save() {
+std::string CacheUnderTest::save(int64_t sequence) {
     StateInMemory state;
     uint64_t size = 0;
-    require(run([&] { return caches().saved_size(cache_, all_sequences, &size); }) == WINNOW_OK, "it has a size");
-    require(run([&] { return state.save(caches(), cache_); }) == WINNOW_OK, "a cache can be saved");
+    require(run([&] { return caches().saved_size(cache_, sequence, &size); }) == WINNOW_OK, "it has a size");
+    require(run([&] { return state.save(caches(), cache_, sequence); }) == WINNOW_OK, "a cache can be saved");
     require(state.bytes.size() == size, "a cache is saved in as many bytes as it said");
     return state.bytes;
 }
@@ -441,10 +440,15 @@ void CacheUnderTest::load(const std::string& saved, const CacheUnderTest& from) 
     lengths_ = from.lengths_;
 }
 
-bool CacheUnderTest::take(const std::string& saved, bool is_original) {
-    const int32_t status = run([&] { return StateInMemory(saved).load(caches(), cache_); });
+bool CacheUnderTest::take(const std::string& saved, bool is_original, int64_t sequence) {
+    const std::vector<std::vector<int64_t>> before = last_.positions;
+    const int32_t status = run([&] { return StateInMemory(saved).load(caches(), cache_, sequence); });
     require(status == WINNOW_OK || !is_original, "a cache takes what was saved of its like");
     if (status != WINNOW_OK) return false;
+    const size_t heads = before.size() / static_cast<size_t>(setup_.sequences);
+    for (size_t at = 0; at < before.size() && sequence >= 0; ++at)
+        require(static_cast<int64_t>(at / heads) == sequence || before[at] == last_.positions[at],
+                "a sequence that is loaded leaves the others");
     is_forged_ = !is_original; // what a head's last eviction pass lacked is whatever the stream says
     check();
     return true;

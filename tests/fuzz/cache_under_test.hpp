@@ -7,6 +7,7 @@
 
 #include "backend.hpp"
 #include "input.hpp"
+#include "saved_state.hpp"
 
 namespace winnow::fuzz {
 
@@ -48,10 +49,10 @@ public:
     void set_config(Input& input);
     void rows(Input& input); // read, write, export or import
     void reset_or_press(Input& input);
-    std::string save();
+    std::string save(int64_t sequence = all_sequences);
     void load(const std::string& saved, const CacheUnderTest& from);
     // Loads what may be anything; whether it was taken. An original has to be.
-    bool take(const std::string& saved, bool is_original);
+    bool take(const std::string& saved, bool is_original, int64_t sequence);
 
 private:
     // Runs a call: where it fails, nothing that can be seen has changed.

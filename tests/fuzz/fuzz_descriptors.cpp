@@ -269,6 +269,80 @@ void cache_rows(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
     });
 }
 
+// A stream of a host's, whose callbacks may fail.
+struct HostStream {
+    std::string bytes;
+    uint64_t at = 0, calls_until_failure = UINT64_MAX;
+
+    static int32_t WINNOW_CALL write(void* self, const void* from, uint64_t size) {
+        auto& its = *static_cast<HostStream*>(self);
+        require(size > 0, "write is given at least a byte");
+        if (its.calls_until_failure-- == 0) return 5;
+        its.bytes.append(static_cast<const char*>(from), size);
+        return 0;
+    }
+    static int32_t WINNOW_CALL read(void* self, void* to, uint64_t size) {
+        auto& its = *static_cast<HostStream*>(self);
+        require(size > 0, "read is asked for at least a byte");
+        if (its.calls_until_failure-- == 0 || size > its.bytes.size() - its.at) return 5;
+        std::memcpy(to, &its.bytes[its.at], size);
+        its.at += size;
+        return 0;
+    }
+};
+
+// Paths at which no file can be made.
+const char* some_path(Input& input, const MemoryFile& file, std::string& text) {
+    static constexpr const char* paths[] = {"", "/", "/nowhere/cache", "/dev/null"};
+    if (!input.chance(32)) return nullptr;
+    if (input.chance(128)) return input.choice(paths);
+    text = file.path(); // a symbolic link, which load follows
+    return text.c_str();
+}
+
+// Saves, and loads what was saved or something like it.
+void cache_state(Input& input, Descriptions& drawn, winnow_cache* cache) {
+    static const MemoryFile file;
+    HostStream stream;
+    std::string path;
+    winnow_cache_state_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.next = drawn.extensions();
+    desc.sequence = input.within(-1, 0);
+    desc.path = some_path(input, file, path);
+    if (desc.path == nullptr || input.chance(16)) desc.write = HostStream::write;
+    desc.user_data = &stream;
+    if (input.chance(32)) stream.calls_until_failure = input.byte();
+    drawn.twist(desc.flags);
+    drawn.twist(desc.sequence);
+    const winnow_cache_state_desc* given = drawn.sized(desc);
+    bool is_saved = false;
+    call_on(cache, drawn, [&] {
+        const int32_t status = caches().save(cache, given);
+        is_saved = status == WINNOW_OK;
+        return status;
+    });
+    require(!is_saved || desc.path == nullptr, "nothing is saved where no file can be made");
+    if (is_saved) {
+        uint64_t size = 0;
+        require(caches().saved_size(cache, desc.sequence, &size) == WINNOW_OK && size == stream.bytes.size(),
+                "as much is saved as was said");
+        file.write(stream.bytes);
+    }
+    for (int changes = input.byte() % 3; changes > 0 && !stream.bytes.empty(); --changes)
+        stream.bytes[input.number<uint16_t>() % stream.bytes.size()] = static_cast<char>(input.byte());
+    stream.at = 0;
+    stream.calls_until_failure = input.chance(32) ? input.byte() : UINT64_MAX;
+    desc.write = nullptr;
+    desc.path = some_path(input, file, path);
+    if (desc.path == nullptr || input.chance(16)) desc.read = HostStream::read;
+    if (desc.read != nullptr) desc.size = stream.bytes.size();
+    drawn.twist(desc.sequence);
+    drawn.twist(desc.size);
+    given = drawn.sized(desc);
+    call_on(cache, drawn, [&] { return caches().load(cache, given); });
+}
+
 void cache(Input& input) {
     static constexpr const char* configs[] = {"h2o:budget=24,sink=2,residual=6,k=q8_0,v=q4_0",
                                               "winnow:budget=20,residual=8,window_from=1/1",
@@ -304,7 +378,13 @@ void cache(Input& input) {
     require((made != nullptr) == (status == WINNOW_OK), "a cache is there if it was made");
     for (int calls = 0; made != nullptr && is_plain && calls < 4 && !input.is_empty(); ++calls) {
         Descriptions of_call(input, context());
-        input.chance(64) ? cache_rows(input, of_call, made, shape) : cache_step(input, of_call, made, shape);
+        const uint8_t which = input.byte();
+        if (which > 191)
+            cache_rows(input, of_call, made, shape);
+        else if (which > 151)
+            cache_state(input, of_call, made);
+        else
+            cache_step(input, of_call, made, shape);
     }
     if (made != nullptr) {
         auto* const stats = drawn.output_struct<winnow_cache_stats>();

@@ -1,5 +1,5 @@
-// Saved caches that are not what save wrote, though their checksum is right: one that is refused leaves the cache as it
-// was, one that is taken leaves a cache that goes on.
+// Saved caches, and saved sequences, that are not what save wrote, though their checksum is right: one that is refused
+// leaves the cache as it was, one that is taken leaves a cache that goes on.
 //
 //     which cache (a byte), then changes of its file: a byte each, a place and a value
 #include <cstring>
@@ -22,7 +22,8 @@ namespace {
 struct Original {
     CacheSetup setup;
     std::vector<int64_t> steps; // tokens, for all sequences in turn
-    SavedFile file;
+    int64_t saved = all_sequences;
+    SavedFile file{};
 };
 
 class Originals {
@@ -45,22 +46,24 @@ public:
         add({"h2o:budget=24,sink=2,residual=6,cadence=4,fine=1,k_fine=q8_0,coarse=0.0,v_coarse=q4_0", 24, 2, 2, 1, 32,
              48, 1, 0},
             {40, 1});
+        for (const int64_t sequence : {0, 1})
+            add({"h2o:budget=24,sink=2,residual=6,cadence=4", 24, 1, 2, 1, 16, 48, 2, 0}, {30, 8 + sequence}, sequence);
     }
 
     const Original& of(uint8_t number) const { return all_[number % all_.size()]; }
 
 private:
-    void add(const CacheSetup& setup, std::vector<int64_t> steps) {
-        Original original{setup, std::move(steps), {}};
+    void add(const CacheSetup& setup, std::vector<int64_t> steps, int64_t saved = all_sequences) {
+        Original original{setup, std::move(steps), saved};
         winnow_context* const context = new_context();
         std::string bytes;
         {
             CacheUnderTest cache(context, setup);
             fill(cache, original);
-            bytes = cache.save();
+            bytes = cache.save(saved);
         }
         require(api().context_destroy(context) == WINNOW_OK, "context_destroy");
-        original.file = read_saved_file(bytes, setup.sequences, layer_bytes(setup));
+        original.file = read_saved_file(bytes, saved < 0 ? setup.sequences : 1, layer_bytes(setup));
         require(with_checksum(original.file.content) == bytes, "the checksum is XXH3-128");
         all_.push_back(std::move(original));
     }
@@ -134,7 +137,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     {
         CacheUnderTest cache(context, original.setup);
         cache.step(input, 5, nullptr); // what a refused file has to leave
-        if (cache.take(with_checksum(content), content == original.file.content)) {
+        const int64_t into =
+            original.saved < 0 ? all_sequences : input.within(0, original.setup.sequences - 1); // may be another
+        if (cache.take(with_checksum(content), content == original.file.content, into)) {
             cache.step(input, 1, nullptr);
             cache.check();
             cache.step(input, 9, nullptr);
@@ -145,7 +150,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             cache.truncate(input);
             cache.step(input, 1, nullptr);
             cache.check();
-            cache.save();
+            cache.save(into);
         }
     }
     require(api().context_destroy(context) == WINNOW_OK, "context_destroy");
