@@ -14,7 +14,7 @@
 namespace winnow::cache {
 namespace {
 
-constexpr uint64_t ledger_version = 1, version_of_lower = 2; // the latter has the slots of lower packed segments
+constexpr uint64_t ledger_version = 3;
 constexpr int64_t most_lower = 2;
 constexpr int64_t most_tokens = most_seen;
 
@@ -148,14 +148,12 @@ bool Ledger::append(const Ledger& other) {
 
 std::vector<std::byte> to_bytes(const Ledger& ledger) {
     Writer out;
-    out.number(ledger.lower_slots.empty() ? ledger_version : version_of_lower);
+    out.number(ledger_version);
     out.fixed(ledger.digest);
     out.number(static_cast<int64_t>(ledger.tokens.size()));
     for (const auto member : fact_members) out.number(ledger.facts.*member);
-    if (!ledger.lower_slots.empty()) {
-        out.number(static_cast<int64_t>(ledger.lower_slots.size()));
-        for (const int64_t slots : ledger.lower_slots) out.number(slots);
-    }
+    out.number(static_cast<int64_t>(ledger.lower_slots.size()));
+    for (const int64_t slots : ledger.lower_slots) out.number(slots);
     write_runs(out, of_tokens(ledger, &Ledger::Token::position, 0));
     write_runs(out, of_tokens(ledger, &Ledger::Token::place, 1));
     for (const std::vector<int64_t>& slots : ledger.slots) write_runs(out, slots);
@@ -191,17 +189,15 @@ std::optional<Ledger> to_ledger(std::span<const std::byte> bytes, int64_t heads,
     if (frame.check != check_of(bytes)) return std::nullopt;
     Reader in(bytes);
     const uint64_t its = in.number();
-    if (its != ledger_version && its != version_of_lower)
-        refuse("the rows' ledger has version " + std::to_string(its) + ", expected " + std::to_string(ledger_version) +
-               " or " + std::to_string(version_of_lower));
+    if (its != ledger_version)
+        refuse("the rows' ledger has version " + std::to_string(its) + ", expected " + std::to_string(ledger_version));
     Ledger ledger;
     ledger.digest = in.fixed();
     const int64_t count = in.count(most_tokens, "the number of tokens");
     if (count > tokens) return std::nullopt;
     for (const auto member : fact_members) ledger.facts.*member = in.count(most_of_fact, "a layer's number");
-    if (its == version_of_lower)
-        for (int64_t left = in.count(most_lower, "the number of lower segments"); left > 0; --left)
-            ledger.lower_slots.push_back(in.count(most_of_fact, "a segment's slots"));
+    for (int64_t left = in.count(most_lower, "the number of lower segments"); left > 0; --left)
+        ledger.lower_slots.push_back(in.count(most_of_fact, "a segment's slots"));
     const std::vector<int64_t> positions = read_runs(in, count), places = read_runs(in, count);
     for (size_t i = 0; i < positions.size(); ++i) ledger.tokens.push_back({positions[i], places[i] + 1});
     for (int64_t head = 0; head < heads; ++head) ledger.slots.push_back(read_runs(in, count));
