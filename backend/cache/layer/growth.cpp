@@ -12,6 +12,16 @@ Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer
     return cache.cold_file ? rows_elsewhere(slots) : make_own_rows(cache.device, geometry, layer, part, slots);
 }
 
+void take_memory(Device& device, const Geometry& geometry, Layer& layer, const std::vector<int64_t>& packed_slots) {
+    layer.dense = make_rows(device, geometry, layer.number, Part::dense, geometry.dense_slots());
+    for (size_t i = 0; i < packed_slots.size(); ++i) {
+        const Part part = geometry.packed_parts()[i];
+        layer.rows(part) = make_own_rows(device, geometry, layer.number, part, packed_slots[i]);
+    }
+    layer.state = make_state(device, geometry, layer.number);
+    take_recall_memory(device, geometry, layer.number, layer);
+}
+
 Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch) {
     const Geometry& geometry = *cache.geometry;
     Growth growth;

@@ -23,6 +23,9 @@ struct Growth : SegmentRows { // those without slots stay as they are
 // Memory of a packed segment; without buffers where its rows lie in a file.
 Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer, Part part, int64_t slots);
 
+// Takes the memory of a layer that has none, whose packed segments get so many slots each, in the order of
+// Geometry::packed_parts. Where it throws, the layer has some of it.
+void take_memory(Device& device, const Geometry& geometry, Layer& layer, const std::vector<int64_t>& packed_slots);
 // Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
 // for the scores of an attention is needed, also under a policy without an importance. scratch: slots for which another
 // growth has taken scratch already.

@@ -51,6 +51,12 @@ private:
         if (std::adjacent_find(placed.begin(), placed.end()) != placed.end()) return "a token has two places";
         const bool are_there = std::all_of(placed.begin(), placed.end(), [&](int64_t it) { return index.holds(it); });
         if (!are_there) return "a place is of a token that is not there";
+        std::vector<int32_t> positions;
+        for (const int32_t position : saved_.cells)
+            if (position >= 0) positions.push_back(position);
+        std::sort(positions.begin(), positions.end());
+        if (std::adjacent_find(positions.begin(), positions.end()) != positions.end())
+            return "two cells have one position";
         constexpr int64_t most = no_end / 2; // sums with it stay within 64 bits
         return saved_.moved > most || layer_.outputs > most ? "a count is too large" : nullptr;
     }
@@ -84,8 +90,8 @@ private:
         if (in_packed > (geometry_.residual() > 0 ? layer_.most_in_packed : layer_.most_resident()))
             return "a packed segment holds too many";
         const auto resident = static_cast<int64_t>(tokens.size());
-        const int64_t budget = geometry_.plan().layer_tokens[static_cast<size_t>(layer_number_)];
-        if (!geometry_.covers_all(layer_number_) && resident > budget) return "a head holds more than its budget";
+        const int64_t budget = geometry_.plan().layer_tokens[static_cast<size_t>(layer_.number)];
+        if (!geometry_.covers_all(layer_.number) && resident > budget) return "a head holds more than its budget";
         std::sort(tokens.begin(), tokens.end());
         return std::adjacent_find(tokens.begin(), tokens.end()) != tokens.end() ? "two slots have one token" : nullptr;
     }
@@ -128,13 +134,16 @@ private:
 
     const Geometry& geometry_;
     const std::set<int64_t>& anchors_;
-    int64_t layer_number_;
     const Layer& layer_;
     TokenIndex::Saved saved_;
     int64_t heads_;
 };
 
 } // namespace
+
+const char* wrong_with(const Geometry& geometry, const std::set<int64_t>& anchors, const Layer& layer) {
+    return LayerCheck(geometry, anchors, layer).wrong();
+}
 
 void check_loaded(const CacheState& cache, int64_t sequence_number, const Sequence& sequence) {
     const Geometry& geometry = *cache.geometry;
@@ -146,12 +155,10 @@ void check_loaded(const CacheState& cache, int64_t sequence_number, const Sequen
     const std::set<int64_t>& anchors = sequence.anchors;
     if (!anchors.empty() && (*anchors.begin() < 0 || *anchors.rbegin() >= token_ids))
         fail("", "an anchor is no token's");
-    for (size_t i = 0; i < sequence.layers.size(); ++i) {
-        const Layer& layer = sequence.layers[i];
-        const auto layer_number = static_cast<int64_t>(i);
-        if (const char* what = LayerCheck(geometry, anchors, layer_number, layer).wrong())
-            fail(" layer " + std::to_string(i), what);
-        geometry.check_anchors(sequence_number, layer_number, static_cast<int64_t>(anchors.size()),
+    for (const Layer& layer : sequence.layers) {
+        if (const char* what = wrong_with(geometry, anchors, layer))
+            fail(" layer " + std::to_string(layer.number), what);
+        geometry.check_anchors(sequence_number, layer.number, static_cast<int64_t>(anchors.size()),
                                layer.index.displaced(geometry.keep()));
     }
 }

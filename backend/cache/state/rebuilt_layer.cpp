@@ -1,4 +1,4 @@
-// Everything is checked before memory is taken, and the layer is exchanged when it is whole.
+// What would do harm while the layer is built is checked before, the rest when it is whole; then it is exchanged.
 #include "cache/state/rebuilt_layer.hpp"
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "cache/layer/slot_map_edit.hpp"
 #include "cache/recall/cold_rows.hpp"
 #include "cache/recall/recall.hpp"
+#include "cache/state/check_loaded.hpp"
 
 namespace winnow::cache {
 namespace {
@@ -133,8 +134,6 @@ std::pair<size_t, int64_t> RebuiltLayer::segment_of(int64_t slot) const {
 
 void RebuiltLayer::check_facts() const {
     const Ledger::Facts& facts = ledger_.facts;
-
-    expect_within(facts.next, geometry_.has_cells() ? most_seen : geometry_.context(), "the number of tokens");
     expect_within(facts.most_in_packed,
                   std::max(packed_slots_, geometry_.most_packed(args_.layer)), // with removed ones
                   "what the packed segment holds");
@@ -142,9 +141,6 @@ void RebuiltLayer::check_facts() const {
                   "the number of free-listed slots");
     expect_within(facts.newest, geometry_.residual() > 0 ? geometry_.residual() : facts.free_listed,
                   "the number of newest tokens");
-    // Tokens that were taken back, or moved down, had been counted.
-    expect_within(facts.moved, no_end / 2, "the number of tokens that left the newest");
-    if (geometry_.dense_slots() + facts.packed_slots == 0) refuse_ledger("the layer has no slots");
     const auto expect_size = [](const std::vector<float>& values, uint64_t bytes, const char* what) {
         if (!values.empty() && 4 * values.size() != bytes)
             refuse_ledger(std::string(what) + " has " + std::to_string(values.size()) + " numbers, expected " +
@@ -168,14 +164,9 @@ void RebuiltLayer::check_tokens() {
         index_.cells.assign(static_cast<size_t>(geometry_.request().cells), -1);
     else
         index_.ranges.push_back({0, facts.next});
-    std::vector<int64_t> positions;
     for (size_t i = 0; i < token_ids_.size(); ++i) {
         const Ledger::Token& token = ledger_.tokens[i];
         if (token.position < 0) continue;
-        if (token.position >= facts.next)
-            refuse_ledger("a token has position " + std::to_string(token.position) + " of " +
-                          std::to_string(facts.next));
-        positions.push_back(token.position);
         if (geometry_.has_cells())
             index_.cells[static_cast<size_t>(token_ids_[i])] = static_cast<int32_t>(token.position);
         expect_within(token.place, sink + facts.newest, "a token's place");
@@ -185,30 +176,19 @@ void RebuiltLayer::check_tokens() {
         if (at >= 0) refuse_ledger("two tokens have place " + std::to_string(token.place));
         at = token_ids_[i];
     }
-    std::sort(positions.begin(), positions.end());
-    if (std::adjacent_find(positions.begin(), positions.end()) != positions.end())
-        refuse_ledger("two tokens have the same position");
     const bool has_all = std::find(index_.newest.begin(), index_.newest.end(), -1) == index_.newest.end();
     if (!geometry_.has_cells() && !has_all) is_possible_ = false;
 }
 
-// Whether the row can lie there.
+// Whether the row can lie there. In which slot of the dense segment it has to be is judged when the layer is whole.
 bool RebuiltLayer::fits_slot(int64_t head, int64_t token, int64_t slot) const {
-    const int64_t place = ledger_.tokens[static_cast<size_t>(token)].place, sink = geometry_.sink();
-    const int64_t dense = geometry_.dense_slots();
-    if (slot < dense) {
-        const bool is_key_packed =
-            std::any_of(geometry_.packed_parts().begin(), geometry_.packed_parts().end(), [&](Part part) {
-                return !rows_
-                            .packed_key(head, token, geometry_.formats_of_head(args_.layer, part, head).k,
-                                        !ledger_.k_mean.empty())
-                            .empty();
-            });
-        if (place == 0 || (place > sink && geometry_.residual() == 0)) return false;
-        const int64_t in_residual = ledger_.facts.moved + place - 1 - sink;
-        return !is_key_packed && slot == (place <= sink ? place - 1 : sink + in_residual % geometry_.residual());
-    }
-    return slot < dense + packed_slots_ && (place == 0 || (place > sink && geometry_.residual() == 0));
+    const int64_t place = ledger_.tokens[static_cast<size_t>(token)].place, dense = geometry_.dense_slots();
+    if (slot >= dense)
+        return slot < dense + packed_slots_ && (place == 0 || (place > geometry_.sink() && geometry_.residual() == 0));
+    const bool has_mean = !ledger_.k_mean.empty();
+    return std::all_of(geometry_.packed_parts().begin(), geometry_.packed_parts().end(), [&](Part part) {
+        return rows_.packed_key(head, token, geometry_.formats_of_head(args_.layer, part, head).k, has_mean).empty();
+    });
 }
 
 bool RebuiltLayer::has_bytes(Part part, int64_t head, int64_t token) const {
@@ -222,7 +202,6 @@ void RebuiltLayer::check_slots(int64_t head) {
     const std::vector<int64_t>& slots = ledger_.slots[static_cast<size_t>(head)];
     const int64_t dense = geometry_.dense_slots();
     std::vector<bool> taken(static_cast<size_t>(dense + packed_slots_), false);
-    int64_t older_in_packed = 0; // in the packed segment, without those that came after the last eviction pass
     for (int64_t token = 0; token < rows_.count(); ++token) {
         const int64_t slot = slots[static_cast<size_t>(token)];
         if ((slot >= 0) != rows_.is_resident(head, token)) {
@@ -243,46 +222,12 @@ void RebuiltLayer::check_slots(int64_t head) {
         }
         slots_[which][static_cast<size_t>(head * rows_.count() + token)] = static_cast<int32_t>(slot - first);
         in_packed_[static_cast<size_t>(head)] += is_in_packed;
-        older_in_packed += is_in_packed && ledger_.tokens[static_cast<size_t>(token)].place == 0;
-    }
-    expect_within(older_in_packed, ledger_.facts.most_in_packed, "what a head holds in the packed segment");
-    check_listed(head, taken);
-}
-
-void RebuiltLayer::check_listed(int64_t head, const std::vector<bool>& taken) const {
-    if (ledger_.facts.free_listed == 0) return;
-    std::vector<bool> is_listed(taken.size(), false);
-    const std::vector<int32_t>& free_listed = ledger_.free_listed[static_cast<size_t>(head)];
-    for (size_t i = 0; i < free_listed.size(); ++i) {
-        const int64_t slot = geometry_.dense_slots() + free_listed[i];
-        if (free_listed[i] == -1 && static_cast<int64_t>(i) >= ledger_.facts.newest) continue; // the head had too few
-        if (free_listed[i] < 0 || slot >= static_cast<int64_t>(taken.size()) || is_listed[static_cast<size_t>(slot)] ||
-            (static_cast<int64_t>(i) >= ledger_.facts.newest && taken[static_cast<size_t>(slot)]))
-            refuse_ledger("head " + std::to_string(head) + " lists slot " + std::to_string(free_listed[i]) +
-                          ", which is not free");
-        is_listed[static_cast<size_t>(slot)] = true;
     }
 }
 
 int64_t RebuiltLayer::slots_of(Part part) const {
     const Layer& before = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
     return std::max(ledger_slots(part), before.rows(part).slots); // what is reserved stays
-}
-
-Growth RebuiltLayer::memory() {
-    Growth growth;
-    growth.is_new = true;
-    growth.dense = make_rows(cache_.device, geometry_, args_.layer, Part::dense, geometry_.dense_slots());
-    growth.bytes = bytes_of(geometry_, args_.layer, Part::dense, geometry_.dense_slots());
-    for (const Part part : geometry_.packed_parts()) {
-        const int64_t slots = slots_of(part);
-        growth.rows(part) = make_own_rows(cache_.device, geometry_, args_.layer, part, slots);
-        growth.bytes += counted_bytes_of(geometry_, args_.layer, part, slots);
-    }
-    growth.state = make_state(cache_.device, geometry_, args_.layer);
-    take_recall_memory(cache_.device, geometry_, args_.layer, growth);
-    growth.bytes += geometry_.state(args_.layer).size + recall_bytes(geometry_, args_.layer);
-    return growth;
 }
 
 std::vector<std::byte> RebuiltLayer::state_bytes() {
@@ -336,21 +281,21 @@ void RebuiltLayer::enter(const Rows& packed, Geometry::Heads heads, const std::v
 }
 
 void RebuiltLayer::run() {
-    Layer& old = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
+    Sequence& sequence = cache_.sequence(args_.sequence);
+    Layer& old = sequence.layers[static_cast<size_t>(args_.layer)];
     const PickCounts picks = pick_counts(geometry_, old);
     Layer layer(geometry_, args_.layer);
-    std::optional<Passing> until_moved; // rows of a file are in memory before
-    if (cache_.cold_file)
-        until_moved.emplace(cache_, bytes_of(geometry_, args_.layer, Part::packed, slots_of(Part::packed)));
-    try {
-        finishing(cache_.device, [&] { fill(layer); });
-        move_to_file(cache_, layer);
-    } catch (...) {
-        cache_.layer_bytes -= layer.bytes();
-        throw;
-    }
+    std::vector<int64_t> slots;
+    for (const Part part : geometry_.packed_parts()) slots.push_back(slots_of(part));
+    take_memory(cache_.device, geometry_, layer, slots);
+    // Rows of a file are in memory before.
+    const Passing until_moved(
+        cache_, layer.bytes() + (cache_.cold_file ? bytes_of(geometry_, args_.layer, Part::packed, slots.front()) : 0));
+    finishing(cache_.device, [&] { fill(layer); });
+    if (const char* what = wrong_with(geometry_, sequence.anchors, layer)) refuse_ledger(what);
+    move_to_file(cache_, layer);
     cache_.picks += picks;
-    cache_.layer_bytes -= old.bytes();
+    cache_.layer_bytes += layer.bytes() - old.bytes();
     old = std::move(layer);
 }
 
@@ -358,7 +303,6 @@ void RebuiltLayer::fill(Layer& layer) {
     const int64_t limit = geometry_.has_cells() ? most_seen : geometry_.context();
     if (!layer.index.restore(index_, std::max(geometry_.residual(), geometry_.cadence()), limit))
         refuse_ledger("its numbers make no sense");
-    commit(cache_, layer, memory());
     layer.most_in_packed = ledger_.facts.most_in_packed;
     layer.free_listed = ledger_.facts.free_listed;
     layer.outputs = ledger_.facts.outputs;

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "cache/layer/growth.hpp"
 #include "cache/state/incoming_rows.hpp"
 
 namespace winnow::cache {
@@ -17,26 +16,24 @@ void put_back(CacheState& cache, Layer& layer, const IncomingRows& rows, const s
 // A layer as rows with a ledger describe it, for one that has no tokens.
 class RebuiltLayer {
 public:
-    // Throws Error where the ledger says what no layer of this cache can be.
+    // Throws Error where the ledger says what no layer of this cache can be, so far as it would do harm here.
     RebuiltLayer(CacheState& cache, const CacheRows& args, const std::vector<int32_t>& token_ids,
                  const IncomingRows& rows);
     // Whether rows and ledger are of the same tokens: a host may have left some out, or renumbered them.
     bool is_possible() const { return is_possible_; }
-    void run();
+    void run(); // throws Error, and replaces nothing, where it says what no layer can be
 
 private:
     void fill(Layer& layer);
     void check_facts() const;
     void check_tokens();
     void check_slots(int64_t head);
-    void check_listed(int64_t head, const std::vector<bool>& taken) const;
     bool fits_slot(int64_t head, int64_t token, int64_t slot) const;
     int64_t ledger_slots(Part part) const; // of a packed segment
     bool has_possible_slots();
     // The segment of a ledger's slot, and its first slot there.
     std::pair<size_t, int64_t> segment_of(int64_t slot) const;
     int64_t slots_of(Part part) const; // as they are going to be
-    Growth memory();
     std::vector<std::byte> state_bytes();
     bool has_bytes(Part part, int64_t head, int64_t token) const; // of a row that is packed there
     void append(const Segment& segment, Geometry::Heads heads, const std::vector<int32_t>& slots);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "cache/layer/growth.hpp"
 #include "cache/recall/cold_rows.hpp"
 #include "cache/recall/recall.hpp"
 #include "cache/state/check_loaded.hpp"
@@ -122,13 +123,13 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     // A change of configuration may have left more; but not under recall, whose regions of a file have room for the
     // most.
     const int64_t most_slots = (geometry.recalls() ? 1 : 2) * geometry.most_packed(layer_number);
-    std::vector<int64_t> lower_slots;
+    const std::span<const Part> parts = geometry.packed_parts();
+    std::vector<int64_t> packed_slots{numbers.packed_slots};
     int64_t lower = 0;
-    for (size_t i = 1; i < geometry.packed_parts().size(); ++i) {
-        const auto slots = lower_slots.emplace_back(stream.value<int64_t>());
+    for (size_t i = 1; i < parts.size(); ++i) {
+        const auto slots = packed_slots.emplace_back(stream.value<int64_t>());
         // Where a packed segment has slots, those above it have all of theirs.
-        const int64_t above = i == 1 ? numbers.packed_slots : lower_slots[i - 2];
-        const bool is_complete = above == geometry.capacity(layer_number, geometry.packed_parts()[i - 1]);
+        const bool is_complete = packed_slots[i - 1] == geometry.capacity(layer_number, parts[i - 1]);
         if (slots < 0 || slots > most_slots || (slots > 0 && !is_complete))
             stream.refuse_stream("is damaged: a layer's numbers make no sense");
         lower += slots;
@@ -147,18 +148,10 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     layer.outputs = numbers.outputs;
     layer.has_means = numbers.has_means != 0;
     if (numbers.has_memory == 0) return layer;
-    if (bytes_of(geometry, layer_number, Part::packed, numbers.packed_slots) > stream.left())
-        stream.refuse_stream("is cut short");
-    layer.dense = make_rows(cache.device, geometry, layer_number, Part::dense, geometry.dense_slots());
-    layer.packed = make_own_rows(cache.device, geometry, layer_number, Part::packed, numbers.packed_slots);
-    for (size_t i = 0; i < lower_slots.size(); ++i) {
-        const Part part = geometry.packed_parts()[i + 1];
-        if (bytes_of(geometry, layer_number, part, lower_slots[i]) > stream.left())
+    for (size_t i = 0; i < parts.size(); ++i)
+        if (bytes_of(geometry, layer_number, parts[i], packed_slots[i]) > stream.left())
             stream.refuse_stream("is cut short");
-        layer.rows(part) = make_rows(cache.device, geometry, layer_number, part, lower_slots[i]);
-    }
-    layer.state = cache.device.allocate(geometry.state(layer_number).size);
-    take_recall_memory(cache.device, geometry, layer_number, layer);
+    take_memory(cache.device, geometry, layer, packed_slots);
     std::optional<Passing> until_moved; // rows of a file are in memory before
     if (cache.cold_file)
         until_moved.emplace(cache, loaded + layer.bytes() +
