@@ -31,8 +31,7 @@ void check_format(const std::string& key, Type format, const Shape& shape, int64
                expected);
     };
     if (elements % row_multiple(format) != 0) refuse_size("a multiple of " + std::to_string(row_multiple(format)));
-    if (is_rotated(format) && elements > largest_rotation)
-        refuse_size("at most " + std::to_string(largest_rotation));
+    if (is_rotated(format) && elements > largest_rotation) refuse_size("at most " + std::to_string(largest_rotation));
 }
 
 // In a layer. name: what follows "k" and "v" in the keys.
@@ -81,8 +80,7 @@ struct Common {
     template <class Predicate>
     bool is_every_layer(Predicate predicate) const {
         const std::vector<int64_t> layers = shape.unlike_layers();
-        return std::all_of(layers.begin(), layers.end(),
-                           [&](int64_t layer) { return predicate(shape.layer(layer)); });
+        return std::all_of(layers.begin(), layers.end(), [&](int64_t layer) { return predicate(shape.layer(layer)); });
     }
 };
 
@@ -317,8 +315,7 @@ uint64_t recall_budget(const Config& config, const Shape& shape, const LayerShap
         const Wide its = full_bytes(layer, 1), all = full_bytes(shape, 1);
         return static_cast<uint64_t>(static_cast<Wide>(budget.count) * its / all);
     }
-    return static_cast<uint64_t>(
-        floor_of(budget.share, static_cast<int64_t>(full_bytes(layer, shape.context))));
+    return static_cast<uint64_t>(floor_of(budget.share, static_cast<int64_t>(full_bytes(layer, shape.context))));
 }
 
 int64_t most_free_listed(const Config& config) { return config.cadence().value_or(usual_cadence); }

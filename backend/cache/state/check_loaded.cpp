@@ -12,9 +12,9 @@ using Maps = std::vector<int32_t>; // [heads, slots]
 
 class LayerCheck {
 public:
-    LayerCheck(const Geometry& geometry, const std::set<int64_t>& anchors, int64_t layer_number, const Layer& layer)
-        : geometry_(geometry), anchors_(anchors), layer_number_(layer_number), layer_(layer),
-          saved_(layer.index.save()), heads_(geometry.shape(layer_number).kv_heads) {}
+    LayerCheck(const Geometry& geometry, const std::set<int64_t>& anchors, const Layer& layer)
+        : geometry_(geometry), anchors_(anchors), layer_(layer), saved_(layer.index.save()),
+          heads_(geometry.shape(layer.number).kv_heads) {}
 
     // What is wrong, or NULL.
     const char* wrong() const {
@@ -23,7 +23,7 @@ public:
         if (layer_.slots() == 0) return "its memory has no slots";
         std::vector<Maps> maps;
         for (const Part part : geometry_.parts()) maps.push_back(layer_.map_of(geometry_, layer_.rows(part)));
-        const std::vector<int32_t> free_listed = layer_.read_state<int32_t>(geometry_.state(layer_number_).free_slots);
+        const std::vector<int32_t> free_listed = layer_.read_state<int32_t>(geometry_.state(layer_.number).free_slots);
         for (int64_t head = 0; head < heads_; ++head) {
             std::vector<Maps> of_head;
             for (const Maps& each : maps) {
@@ -126,7 +126,7 @@ private:
     const char* wrong_state() const {
         for (const HeadState& head : layer_.read_head_state(geometry_))
             if (head.live < 0 || head.evicted != 0 || head.shortfall < 0) return "a head's counts make no sense";
-        const std::vector<int32_t> positions = layer_.read_state<int32_t>(geometry_.state(layer_number_).positions);
+        const std::vector<int32_t> positions = layer_.read_state<int32_t>(geometry_.state(layer_.number).positions);
         for (size_t cell = 0; cell < positions.size(); ++cell)
             if (saved_.cells[cell] >= 0 && positions[cell] != saved_.cells[cell]) return "a cell's position is not its";
         return nullptr;
