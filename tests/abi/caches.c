@@ -237,47 +237,29 @@ static int32_t fill_stats(const abi_backend *backend, void *target) {
     return backend->caches->stats(cache_to_look_at, -1, (winnow_cache_stats *)target);
 }
 
+/* Of a struct that a call reads. */
+#define READ(member, function)                                                                                         \
+    do {                                                                                                               \
+        what.struct_size = &work->member.first.struct_size;                                                            \
+        what.ours = sizeof work->member.first;                                                                         \
+        what.tail = work->member.tail;                                                                                 \
+        what.call = function;                                                                                          \
+        abi_check_read(run, backend, &what);                                                                           \
+    } while (0)
+
 static void check_structs(abi_run *run, const abi_backend *backend, cache_work *work) {
     winnow_extension extension;
     const uint32_t of_stats = sizeof(winnow_cache_stats);
     abi_read_case what;
     memset(&what, 0, sizeof what);
     what.data = work;
-    what.struct_size = &work->desc.first.struct_size;
-    what.ours = sizeof work->desc.first;
-    what.tail = work->desc.tail;
-    what.call = call_create;
-    abi_check_read(run, backend, &what);
-    what.struct_size = &work->step.first.struct_size;
-    what.ours = sizeof work->step.first;
-    what.tail = work->step.tail;
-    what.call = call_step;
-    abi_check_read(run, backend, &what);
-    what.struct_size = &work->rows.first.struct_size;
-    what.ours = sizeof work->rows.first;
-    what.tail = work->rows.tail;
-    what.call = call_import;
-    abi_check_read(run, backend, &what);
-    what.struct_size = &work->state.first.struct_size;
-    what.ours = sizeof work->state.first;
-    what.tail = work->state.tail;
-    what.call = call_save;
-    abi_check_read(run, backend, &what);
-    what.struct_size = &work->info.first.struct_size;
-    what.ours = sizeof work->info.first;
-    what.tail = work->info.tail;
-    what.call = call_describe;
-    abi_check_read(run, backend, &what);
-    what.struct_size = &work->look.first.struct_size;
-    what.ours = sizeof work->look.first;
-    what.tail = work->look.tail;
-    what.call = call_tokens;
-    abi_check_read(run, backend, &what);
-    what.call = call_describe;
-    what.struct_size = &work->desc.first.struct_size;
-    what.ours = sizeof work->desc.first;
-    what.tail = work->desc.tail;
-    abi_check_read(run, backend, &what);
+    READ(desc, call_create);
+    READ(step, call_step);
+    READ(rows, call_import);
+    READ(state, call_save);
+    READ(info, call_describe);
+    READ(look, call_tokens);
+    READ(desc, call_describe);
 
     work->desc.first.flags = work->step.first.flags = work->rows.first.flags = work->state.first.flags = 1;
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
@@ -304,30 +286,19 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     work->desc.first.resources = &work->resource.first;
     work->desc.first.resource_count = 1;
     work->desc.first.resource_stride = sizeof work->resource;
-    what.struct_size = &work->resource.first.struct_size;
-    what.ours = sizeof work->resource.first;
-    what.tail = work->resource.tail;
-    what.call = call_create;
-    abi_check_read(run, backend, &what);
+    READ(resource, call_create);
     work->desc.first.resources = NULL;
     work->desc.first.resource_count = work->desc.first.resource_stride = 0;
     work->desc.first.q_num_heads = work->desc.first.kv_num_heads = work->desc.first.head_size = 0;
     work->desc.first.layer_shapes = &work->shape.first;
     work->desc.first.layer_shape_stride = sizeof work->shape;
-    what.struct_size = &work->shape.first.struct_size;
-    what.ours = sizeof work->shape.first;
-    what.tail = work->shape.tail;
-    abi_check_read(run, backend, &what);
+    READ(shape, call_create);
     work->desc.first.q_num_heads = 2;
     work->desc.first.kv_num_heads = 1;
     work->desc.first.head_size = 16;
     work->desc.first.layer_shapes = NULL;
     work->desc.first.layer_shape_stride = 0;
-    what.struct_size = &work->wanted.first.struct_size;
-    what.ours = sizeof work->wanted.first;
-    what.tail = work->wanted.tail;
-    what.call = call_wanted;
-    abi_check_read(run, backend, &what);
+    READ(wanted, call_wanted);
 
     abi_check_fill(run, backend, fill_segment, sizeof(winnow_cache_segment));
     abi_check_fill(run, backend, fill_estimate, of_stats);
