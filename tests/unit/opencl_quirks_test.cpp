@@ -85,7 +85,9 @@ TEST(opencl_quirks, a_refusal_names_them) {
 TEST(opencl_quirks, a_context_goes_by_what_is_forced) {
     if (!has_device()) WINNOW_SKIP_WITHOUT_POCL("there is no OpenCL device");
     const auto made = [](const Quirks& quirks) {
-        return std::make_unique<Runtime>(cpu_request(), VariantOptions{.optimizes = false, .quirks = quirks});
+        VariantOptions forced = parse_variants("optimize=off");
+        forced.quirks = quirks;
+        return std::make_unique<Runtime>(cpu_request(), forced);
     };
     const std::unique_ptr<Runtime> none = made({});
     EXPECT_TRUE(none->capabilities().takes_barriers);

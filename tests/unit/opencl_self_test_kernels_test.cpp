@@ -24,7 +24,7 @@ namespace {
 class LaunchingDevice : public reference::ReferenceDevice {
 public:
     explicit LaunchingDevice(const char* forced = "")
-        : ReferenceDevice(plain_request()), runtime(cpu_request(), {.optimizes = false}),
+        : ReferenceDevice(plain_request()), runtime(cpu_request(), parse_variants("optimize=off")),
           options(parse_variants(forced)) {
         runtime.state().capabilities.type = WINNOW_DEVICE_GPU;
     }

@@ -127,7 +127,7 @@ public:
             if (level == WINNOW_LOG_WARNING) warnings.push_back(text);
             notes.push_back(text);
         };
-        state_ = std::make_unique<RuntimeState>(request, VariantOptions{.copies = true});
+        state_ = std::make_unique<RuntimeState>(request, parse_variants("host_memory=copy"));
         state_->capabilities = std::move(capabilities);
         test_ = std::make_unique<SelfTest>(*state_, forced_, [this](const RuntimeState& state) {
             ++made;

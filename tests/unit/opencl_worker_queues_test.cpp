@@ -131,7 +131,7 @@ TEST_F(opencl_worker_queues, memory_of_several_queues_is_not_handed_out) {
 
 TEST_F(opencl_worker_queues, memory_that_is_copied_is_of_one_queue) {
     std::atomic<int> calls{0};
-    Runtime runtime(cpu_request("", &calls), VariantOptions{.copies = true});
+    Runtime runtime(cpu_request("", &calls), parse_variants("host_memory=copy"));
     EXPECT_FALSE(runtime.state().workers.is_divided());
     EXPECT_FALSE(runtime.capabilities().zero_copy);
     Sums sums(runtime.state());
