@@ -84,7 +84,7 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
     uint64_t bytes = 0;
     for (const Layer& layer : sequence.layers) {
         const int64_t resident = std::max(layer.most_resident(), tokens - geometry.sink());
-        growths.push_back(grow(cache, layer, resident, false, scratch));
+        growths.push_back(grow(cache, layer, plan_growth(cache, layer, resident, false, scratch)));
         scratch = std::max(scratch, growths.back().scratch.slots);
         bytes += growths.back().bytes;
     }

@@ -40,8 +40,9 @@ void LayerCall::check() const {
 void LayerCall::prepare(StepMemory& shared) {
     check();
     shared_ = &shared;
-    growth_ = grow(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
-                   static_cast<bool>(args_.scores_out), shared.scratch_slots);
+    const GrowthPlan plan = plan_growth(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
+                                        static_cast<bool>(args_.scores_out), shared.scratch_slots);
+    growth_ = grow(cache_, layer_, plan);
     shared.scratch_slots = std::max(shared.scratch_slots, growth_.scratch.slots);
     shared.bytes += growth_.bytes;
     validate(segments_after(geometry_, layer_, growth_, picks_pages()));

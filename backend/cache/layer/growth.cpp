@@ -22,10 +22,31 @@ void take_memory(Device& device, const Geometry& geometry, Layer& layer, const s
     take_recall_memory(device, geometry, layer.number, layer);
 }
 
-Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch) {
+GrowthPlan plan_growth(const CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch) {
+    const Geometry& geometry = *cache.geometry;
+    GrowthPlan plan;
+    plan.is_new = !layer.state;
+    // Rows of tokens that were removed meanwhile had been counted; under recall they leave gaps.
+    if (!geometry.recalls()) resident -= std::max<int64_t>(layer.most_in_packed - layer.index.elsewhere(), 0);
+    if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
+    const int64_t packed = geometry.packed_slots(layer.number, resident, geometry.rows_beside(layer.index));
+    int64_t packed_slots = 0;
+    for (size_t tier = 0; tier < geometry.packed_parts().size(); ++tier) {
+        const Part part = geometry.packed_parts()[tier];
+        const int64_t its = geometry.slots_of(layer.number, part, packed), now = layer.rows(part).slots;
+        packed_slots += std::max(its, now);
+        if (its > now) plan.packed_slots[tier] = its;
+    }
+    const int64_t slots = geometry.dense_slots() + std::max(packed_slots, geometry.recall(layer.number).hot_slots());
+    scores = scores || geometry.importance(layer.number).statistic != Statistic::none;
+    if (scores && slots > std::max(scratch, cache.scratch.slots)) plan.scratch_slots = slots;
+    return plan;
+}
+
+Growth grow(CacheState& cache, const Layer& layer, const GrowthPlan& plan) {
     const Geometry& geometry = *cache.geometry;
     Growth growth;
-    growth.is_new = !layer.state;
+    growth.is_new = plan.is_new;
     if (growth.is_new) {
         growth.dense = make_rows(cache.device, geometry, layer.number, Part::dense, geometry.dense_slots());
         growth.state = make_state(cache.device, geometry, layer.number);
@@ -33,28 +54,21 @@ Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores
         growth.bytes += bytes_of(geometry, layer.number, Part::dense, geometry.dense_slots()) +
                         geometry.state(layer.number).size + recall_bytes(geometry, layer.number);
     }
-    // Rows of tokens that were removed meanwhile had been counted; under recall they leave gaps.
-    if (!geometry.recalls()) resident -= std::max<int64_t>(layer.most_in_packed - layer.index.elsewhere(), 0);
-    if (geometry.dense_slots() == 0) resident = std::max<int64_t>(resident, 1); // an attention has at least one segment
-    const int64_t packed = geometry.packed_slots(layer.number, resident, geometry.rows_beside(layer.index));
-    int64_t packed_slots = 0;
-    for (const Part part : geometry.packed_parts()) {
-        const int64_t its = geometry.slots_of(layer.number, part, packed), now = layer.rows(part).slots;
-        packed_slots += std::max(its, now);
-        if (its <= now) continue;
-        growth.rows(part) = make_packed_rows(cache, geometry, layer.number, part, its);
+    for (size_t tier = 0; tier < geometry.packed_parts().size(); ++tier) {
+        const Part part = geometry.packed_parts()[tier];
+        const int64_t slots = plan.packed_slots[tier];
+        if (slots == 0) continue;
+        growth.rows(part) = make_packed_rows(cache, geometry, layer.number, part, slots);
         if (cache.cold_file) {
             growth.region =
                 ColdReservation(layer.cold.region ? layer.cold.region : std::make_shared<ColdRegion>(cache.cold_file),
-                                cold_file_bytes(geometry, layer.number, its));
+                                cold_file_bytes(geometry, layer.number, slots));
         }
-        growth.bytes += counted_bytes_of(geometry, layer.number, part, its);
+        growth.bytes += counted_bytes_of(geometry, layer.number, part, slots);
     }
-    const int64_t slots = geometry.dense_slots() + std::max(packed_slots, geometry.recall(layer.number).hot_slots());
-    scores = scores || geometry.importance(layer.number).statistic != Statistic::none;
-    if (scores && slots > std::max(scratch, cache.scratch.slots)) {
-        growth.scratch = make_scratch(cache.device, geometry, slots);
-        growth.bytes += geometry.scratch_bytes(slots);
+    if (plan.scratch_slots > 0) {
+        growth.scratch = make_scratch(cache.device, geometry, plan.scratch_slots);
+        growth.bytes += geometry.scratch_bytes(plan.scratch_slots);
     }
     return growth;
 }

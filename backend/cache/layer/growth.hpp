@@ -1,12 +1,22 @@
 // The memory of a layer as it grows and shrinks.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
 #include "cache/cache_state.hpp"
 
 namespace winnow::cache {
+
+// Memory that a layer lacks.
+struct GrowthPlan {
+    bool is_new = false;
+    std::array<int64_t, most_tiers> packed_slots{}; // of each packed segment that has to be larger
+    int64_t scratch_slots = 0;                      // without slots: it suffices
+
+    bool is_empty() const { return !is_new && packed_slots == std::array<int64_t, most_tiers>{} && scratch_slots == 0; }
+};
 
 // Memory that a layer is going to have, taken before anything changes.
 struct Growth : SegmentRows { // those without slots stay as they are
@@ -26,10 +36,12 @@ Rows make_packed_rows(CacheState& cache, const Geometry& geometry, int64_t layer
 // Takes the memory of a layer that has none, whose packed segments get so many slots each, in the order of
 // Geometry::packed_parts. Where it throws, the layer has some of it.
 void take_memory(Device& device, const Geometry& geometry, Layer& layer, const std::vector<int64_t>& packed_slots);
-// Takes the memory of a layer whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch
-// for the scores of an attention is needed, also under a policy without an importance. scratch: slots for which another
-// growth has taken scratch already.
-Growth grow(CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch = 0);
+// What a layer lacks whose heads are going to hold `resident` tokens outside the sinks' slots. scores: scratch for the
+// scores of an attention is needed, also under a policy without an importance. scratch: slots for which another growth
+// has taken scratch already.
+GrowthPlan plan_growth(const CacheState& cache, const Layer& layer, int64_t resident, bool scores, int64_t scratch = 0);
+// Takes it.
+Growth grow(CacheState& cache, const Layer& layer, const GrowthPlan& plan);
 // Segments as they are going to be, for validation; picks: those of a query that picks pages.
 std::vector<Segment> segments_after(const Geometry& geometry, const Layer& layer, const Growth& growth, bool picks);
 // The rows that a layer has come into the growth; then the growth becomes the layer's, which cannot fail. Where several
