@@ -93,7 +93,10 @@ void reserve(CacheState& cache, int64_t sequence_number, int64_t tokens) {
     for (const Growth& growth : growths) take_cold_scratch(cache, growth.packed.slots, bytes);
     cache.note_peak(bytes);
     for (size_t i = 0; i < sequence.layers.size(); ++i) copy_rows(cache, sequence.layers[i], growths[i]);
-    for (size_t i = 0; i < sequence.layers.size(); ++i) adopt(cache, sequence.layers[i], std::move(growths[i]));
+    for (size_t i = 0; i < sequence.layers.size(); ++i) {
+        if (growths[i].is_new) sequence.layers[i].is_signed = geometry.recalls(); // without rows
+        adopt(cache, sequence.layers[i], std::move(growths[i]));
+    }
     keep(cache, std::move(memory));
     sequence.reserved = std::max(sequence.reserved, tokens);
 }
