@@ -54,6 +54,7 @@ extern "C" {
 #define WINNOW_ERROR_DEVICE 7           /* the driver reported a failure; the message names its function and code */
 #define WINNOW_ERROR_INTERNAL 8         /* a defect of the backend */
 #define WINNOW_ERROR_IO 9               /* the system failed on a file (full disk, ...), or a callback for bytes did */
+#define WINNOW_ERROR_WOULD_WAIT 10      /* a call with a flag against waiting would wait; nothing has changed */
 
 /* Vendors' backends number failures of their own from here on; this project never gives out such a status. */
 #define WINNOW_STATUS_VENDOR 0x40000000

@@ -95,6 +95,12 @@ typedef struct winnow_cache_entry {
     const winnow_tensor *scores_out;
 } winnow_cache_entry;
 
+/* Flags of a step. NO_WAIT: the step waits neither for work that was enqueued before nor for a file. Where it would
+ * have to, it returns WINNOW_ERROR_WOULD_WAIT before anything has changed, for all entries; the message says why and
+ * what helps, and is not logged. A step that needs more memory (cache_reserve takes it beforehand) or a file
+ * (recall=FOLDER) cannot be had without waiting; docs/abi.md lists all such steps. */
+#define WINNOW_STEP_NO_WAIT 0x1u
+
 /* Appending to one layer, attending, or both in this order of the tokens, for any number of sequences at once. What
  * comes out for a sequence does not depend on the others in the step.
  *
@@ -106,17 +112,11 @@ typedef struct winnow_cache_entry {
  * head sink and scale are as in winnow_sdpa_desc.
  *
  * When the call fails, all sequences are as they were before, but for WINNOW_ERROR_DEVICE: those of the step may then
- * be incomplete, and should be removed. A call waits for work that was enqueued before
- *   - where a layer has less memory than it needs (cache_reserve takes it beforehand);
- *   - at the first token of a layer under recall or `learned`;
- *   - where cells lie in a buffer;
- *   - with recall, where a sequence has more than 8 tokens;
- *   - with recall=FOLDER always, and for reads of the file.
- * Where the disk is full, or a read or write fails, it returns WINNOW_ERROR_IO: the sequences are as they were before,
- * and out and scores_out may have been written in part. */
+ * be incomplete, and should be removed. Where the disk is full, or a read or write fails, it returns WINNOW_ERROR_IO:
+ * the sequences are as they were before, and out and scores_out may have been written in part. */
 typedef struct winnow_cache_step_desc {
     uint32_t struct_size;
-    uint32_t flags; /* 0 */
+    uint32_t flags; /* WINNOW_STEP_* */
     const winnow_extension *next;
     int64_t layer;
     /* The first entry. NULL, with entry_count and entry_stride 0: all rows are sequence 0's, without scores_out and

@@ -28,6 +28,7 @@ const char* WINNOW_CALL status_name(int32_t status) {
     case WINNOW_ERROR_DEVICE: return "WINNOW_ERROR_DEVICE";
     case WINNOW_ERROR_INTERNAL: return "WINNOW_ERROR_INTERNAL";
     case WINNOW_ERROR_IO: return "WINNOW_ERROR_IO";
+    case WINNOW_ERROR_WOULD_WAIT: return "WINNOW_ERROR_WOULD_WAIT";
     default: return "unknown status";
     }
 }
@@ -96,7 +97,7 @@ int32_t WINNOW_CALL context_destroy(winnow_context* context) {
     if (context->device->is_of_parent()) return WINNOW_OK; // nothing can be released in the child of a fork
     // Even if the device fails to finish, what it holds has to be released.
     const int32_t status = on_context(context, [&] { context->device->finish(); });
-    const int32_t released = guarded([&] { delete context; }, [](const char*) {});
+    const int32_t released = guarded([&] { delete context; }, [](int32_t, const char*) {});
     return status != WINNOW_OK ? status : released;
 }
 

@@ -159,7 +159,7 @@ int32_t WINNOW_CALL cache_step(winnow_cache* cache, const winnow_cache_step_desc
     return on_cache(cache, "cache_step", [&](cache::Cache& inside) {
         const std::vector<cache::CacheStep> steps = to_cache_steps(*cache, desc);
         NewEvent made(*cache->context, event);
-        inside.step(steps);
+        inside.step(steps, event != nullptr);
         if (event == nullptr) return;
         try {
             made.store(cache->context->device->mark());

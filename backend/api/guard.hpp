@@ -17,7 +17,7 @@ inline void copy_message(const char* text, char* message, size_t message_size) n
     if (message != nullptr && message_size > 0) std::snprintf(message, message_size, "%s", text);
 }
 
-// Runs action and returns its status; what it throws becomes a status, and its text is handed to report.
+// Runs action and returns its status; what it throws becomes a status, and both this and its text go to report.
 template <class Action, class Report>
 int32_t guarded(Action&& action, Report&& report) noexcept {
     int32_t status = WINNOW_ERROR_INTERNAL;
@@ -27,12 +27,12 @@ int32_t guarded(Action&& action, Report&& report) noexcept {
             return WINNOW_OK;
         } catch (const Error& error) {
             status = error.status();
-            report(error.what());
+            report(status, error.what());
         } catch (const std::bad_alloc&) {
             status = WINNOW_ERROR_OUT_OF_MEMORY;
-            report("out of host memory");
+            report(status, "out of host memory");
         } catch (const std::exception& error) {
-            report(error.what());
+            report(status, error.what());
         }
     } catch (...) { // there was no memory for the text: the status says what happened
     }
@@ -42,7 +42,7 @@ int32_t guarded(Action&& action, Report&& report) noexcept {
 // For functions without a context: the text goes to the caller's buffer.
 template <class Action>
 int32_t with_message(char* message, size_t message_size, Action&& action) noexcept {
-    return guarded(action, [&](const char* text) { copy_message(text, message, message_size); });
+    return guarded(action, [&](int32_t, const char* text) { copy_message(text, message, message_size); });
 }
 
 inline void check_process(const winnow_context& context) {
@@ -55,8 +55,8 @@ inline void keep_message(winnow_context& context, const char* text) {
     context.message = text;
 }
 
-// For functions on a context: the text is kept there and logged. Nothing comes to the host's memory of a call that
-// failed.
+// For functions on a context: the text is kept there and logged, unless the host has asked for such an answer
+// (WOULD_WAIT). Nothing comes to the host's memory of a call that failed.
 template <class Action>
 int32_t on_context(winnow_context* context, Action&& action) noexcept {
     if (context == nullptr) return WINNOW_ERROR_INVALID_ARGUMENT;
@@ -70,9 +70,9 @@ int32_t on_context(winnow_context* context, Action&& action) noexcept {
             throw;
         }
     };
-    return guarded(run, [&](const char* text) {
+    return guarded(run, [&](int32_t status, const char* text) {
         keep_message(*context, text);
-        context->log(WINNOW_LOG_ERROR, context->message);
+        if (status != WINNOW_ERROR_WOULD_WAIT) context->log(WINNOW_LOG_ERROR, context->message);
     });
 }
 
@@ -80,7 +80,7 @@ int32_t on_context(winnow_context* context, Action&& action) noexcept {
 template <class Action>
 int32_t on_question(winnow_context* context, Action&& action) noexcept {
     if (context == nullptr) return WINNOW_ERROR_INVALID_ARGUMENT;
-    return guarded(action, [&](const char* text) { keep_message(*context, text); });
+    return guarded(action, [&](int32_t, const char* text) { keep_message(*context, text); });
 }
 
 // For functions that destroy something of a context's. In the child of a fork nothing can be released.

@@ -135,19 +135,21 @@ inline void check_reserved(uint32_t value, const char* name) {
     if (value != 0) invalid(std::string(name) + ".reserved is " + std::to_string(value) + ", expected 0");
 }
 
-inline void check_flags(uint32_t flags, const char* name) {
-    if (flags != 0) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED,
-                    std::string(name) + ".flags is " + std::to_string(flags) + ", and no version defines any");
+// known: the flags that are defined for such a description.
+inline void check_flags(uint32_t flags, const char* name, uint32_t known = 0) {
+    if ((flags & ~known) != 0) {
+        throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ".flags is " + std::to_string(flags) +
+                                                  ", and no version defines other bits than those of " +
+                                                  std::to_string(known));
     }
 }
 
-// A description that has flags and extensions: read, and neither of them asks for anything.
+// A description that has flags and extensions: read, and nothing is asked for but known flags.
 template <class T>
-T read_desc(const T* desc, const char* name) {
+T read_desc(const T* desc, const char* name, uint32_t known_flags = 0) {
     const T given = read_struct(desc, name);
     read_extensions(given.next, name);
-    check_flags(given.flags, name);
+    check_flags(given.flags, name, known_flags);
     return given;
 }
 

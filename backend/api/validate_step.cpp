@@ -76,6 +76,7 @@ cache::CacheStep to_shared(const winnow_cache& cache, const winnow_cache_step_de
     const cache::LayerShape& shape = cache.request.shape.layer(given.layer);
     cache::CacheStep all;
     all.layer = given.layer;
+    all.may_wait = (given.flags & WINNOW_STEP_NO_WAIT) == 0;
     all.k = tensor(given.k, "k", dense_types);
     all.v = tensor(given.v, "v", dense_types);
     all.q = tensor(given.q, "q", dense_types);
@@ -196,7 +197,7 @@ void expect_distinct(const std::vector<cache::CacheStep>& steps, const std::vect
 } // namespace
 
 std::vector<cache::CacheStep> to_cache_steps(const winnow_cache& cache, const winnow_cache_step_desc* desc) {
-    const winnow_cache_step_desc given = read_desc(desc, "desc");
+    const winnow_cache_step_desc given = read_desc(desc, "desc", WINNOW_STEP_NO_WAIT);
     expect_layer(cache, given.layer);
     check_sides(given);
     check_cell_mode(given, cache.request.cells);

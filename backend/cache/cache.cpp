@@ -26,8 +26,8 @@ Cache::Cache(Device& device, const CacheRequest& request, const Log& log)
 
 Cache::~Cache() = default;
 
-void Cache::step(std::span<const CacheStep> steps) {
-    changing(state_->device, [&] { cache::run_step(*state_, steps); });
+void Cache::step(std::span<const CacheStep> steps, bool marks_event) {
+    changing(state_->device, [&] { cache::run_step(*state_, steps, marks_event); });
 }
 
 void Cache::reserve(int64_t sequence, int64_t tokens) {

@@ -26,7 +26,8 @@ public:
     Cache(const Cache&) = delete;
     Cache& operator=(const Cache&) = delete;
 
-    void step(std::span<const CacheStep> steps); // of one layer, each of another sequence
+    // Of one layer, each of another sequence. marks_event: the caller asks for an event of what the step enqueues.
+    void step(std::span<const CacheStep> steps, bool marks_event = false);
 
     void reserve(int64_t sequence, int64_t tokens);
     void truncate(int64_t sequence, int64_t length);

@@ -116,13 +116,14 @@ public:
     void take(CacheState& cache, Buffer* kept, uint64_t bytes) {
         if (buffer_ != nullptr && buffer_->size() >= bytes) return;
         buffer_ = kept;
-        if (kept != nullptr && kept->size() >= bytes) return;
+        if (suffices(kept, bytes)) return;
         own_.reset();
         passing_.reset();
         own_ = cache.device.allocate(bytes);
         buffer_ = own_.get();
         passing_.emplace(cache, bytes);
     }
+    static bool suffices(const Buffer* kept, uint64_t bytes) { return kept != nullptr && kept->size() >= bytes; }
     Buffer* get() const { return buffer_; } // NULL before
 
 private:

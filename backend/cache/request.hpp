@@ -29,6 +29,7 @@ struct CacheRequest {
 // What winnow_cache_step_desc has for one sequence, checked: see there. Absent tensors have no type.
 struct CacheStep {
     int64_t layer = 0, sequence = 0;
+    bool may_wait = true;
     Tensor k, v, q, out;
     Tensor alibi_slopes, head_sink, scores_out;
     float scale = 0; // never 0 here

@@ -299,6 +299,10 @@ public:
     // For one layer of several sequences, which share only scratch.
     virtual void attend(std::span<const SlotAttend> all);
 
+    // Why an operation may wait for what was enqueued before it, though its kernels are compiled, and what helps; null:
+    // none does. in_host_memory: some tensors are in no buffer; marks_event: an event is asked for.
+    virtual const char* why_waits(bool /*in_host_memory*/, bool /*marks_event*/) const { return nullptr; }
+
     // Runs task(i) once for each i below count and returns when all are done; then throws what one of them threw. Side
     // by side where the host lends threads, as many as host_threads() says; what is enqueued has to be finished before.
     virtual uint32_t host_threads() const { return 1; }

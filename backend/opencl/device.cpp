@@ -109,6 +109,9 @@ public:
         sdpa_.attend(all, slot_append_, [&](const SlotAttend& each) { attend(each); });
     }
 
+    const char* why_waits(bool in_host_memory, bool marks_event) const override {
+        return runtime_.state().why_waits(in_host_memory, marks_event);
+    }
     std::unique_ptr<Event> mark() override { return Operation(runtime_).complete(true); }
     uint32_t host_threads() const override { return opencl::host_threads(runtime_.state()); }
     void run_on_host(uint32_t count, const std::function<void(uint32_t)>& task) override {

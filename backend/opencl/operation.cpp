@@ -95,6 +95,16 @@ struct Operation::Staged {
     }
 };
 
+// What waits: run_divided; places of copies that are taken, and imports for one operation; end_copies.
+const char* RuntimeState::why_waits(bool in_host_memory, bool marks_event) const {
+    if (workers.is_divided()) return "the context computes on the host's threads; make it without parallel_for";
+    if (in_host_memory && !is_host_memory())
+        return "a tensor is in host memory, which the device does not use as its own; put all of them into buffers";
+    if (marks_event && transfers.are_any_coming())
+        return "an event waits for outputs of earlier calls that are still to come to host memory; call finish before";
+    return nullptr;
+}
+
 Operation::Operation(Runtime& runtime) : Operation(runtime.state()) {}
 Operation::Operation(RuntimeState& state) : state_(state) {
     state_.launch_deferred();

@@ -29,6 +29,7 @@ struct RuntimeState {
     void wait();
     // The same, and throws what has failed meanwhile, once.
     void finish();
+    const char* why_waits(bool in_host_memory, bool marks_event) const; // of an Operation: Device::why_waits
     bool has_imported_some_of(const PageRange& range) const {
         return std::any_of(imported.begin(), imported.end(),
                            [&](const PageRange& other) { return other.meets(range); });

@@ -62,6 +62,15 @@ def check_cache(backend):
             expect_error("head", lambda: cache.set_importance(0, 2, {0: 1.0}))
             expect_error("expected", lambda: cache.step(0, rows, half, rows))
         with context.cache("window:budget=32", **shape) as cache:
+            try:
+                cache.step(0, half, half, rows, no_wait=True)
+                raise AssertionError("a step took memory that must not wait")
+            except winnowkv_cache.WouldWait as error:
+                assert "cache_reserve" in str(error), error
+            cache.reserve(40)
+            for _ in range(40):
+                cache.step(0, half, half, rows, no_wait=True)
+            assert cache.next_position(0) == 40
             expect_error("no importance", lambda: cache.set_importance(0, 0, {0: 1.0}))
         expect_error("no policy", lambda: context.cache("nonsense", **shape))
         divided = "adaptive_budget:budget=32,policy=window,residual=0"

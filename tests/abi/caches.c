@@ -261,7 +261,7 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     READ(look, call_tokens);
     READ(desc, call_describe);
 
-    work->desc.first.flags = work->step.first.flags = work->rows.first.flags = work->state.first.flags = 1;
+    work->desc.first.flags = work->step.first.flags = work->rows.first.flags = work->state.first.flags = 2;
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_describe(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);

@@ -150,12 +150,12 @@ void check_further_tables(abi_run *run) {
 }
 
 void check_status_names(abi_run *run) {
-    static const int32_t unknown[] = {-1, 10, 1000, WINNOW_STATUS_VENDOR, INT32_MAX, INT32_MIN};
+    static const int32_t unknown[] = {-1, 11, 1000, WINNOW_STATUS_VENDOR, INT32_MAX, INT32_MIN};
     abi_backend backend = abi_open(run);
     int32_t status, other;
     size_t at;
     if (backend.api) {
-        for (status = WINNOW_OK; status <= WINNOW_ERROR_IO; ++status) {
+        for (status = WINNOW_OK; status <= WINNOW_ERROR_WOULD_WAIT; ++status) {
             const char *name = backend.api->status_name(status);
             EXPECT(name != NULL && name[0] != 0);
             for (other = WINNOW_OK; other < status; ++other) EXPECT(strcmp(name, backend.api->status_name(other)) != 0);

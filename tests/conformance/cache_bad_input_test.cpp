@@ -339,6 +339,8 @@ void add_steps(std::vector<CacheFault>& all) {
                   [](StepCall& c) { c.scores.view.shape[3] = cells - 1; }),
     };
     all.insert(all.end(), faults.begin(), faults.end());
+    all.push_back(step("unknown_flag", "flags", [](StepCall& c) { c.desc.flags = WINNOW_STEP_NO_WAIT << 1; }));
+    all.back().wrong.status = WINNOW_ERROR_UNSUPPORTED;
 }
 
 // ---- Everything else on a cache ------------------------------------------------------------------------------------

@@ -167,6 +167,7 @@ int32_t CacheHost::run(Step& step) {
     entry.scores_out = step.scores.view();
     winnow_cache_step_desc desc{};
     desc.struct_size = sizeof desc;
+    desc.flags = step.options.no_wait ? WINNOW_STEP_NO_WAIT : 0;
     desc.layer = step.layer;
     desc.entries = &entry;
     desc.entry_count = 1;

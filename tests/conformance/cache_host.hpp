@@ -15,7 +15,7 @@ namespace winnow::conformance {
 struct StepOptions {
     float scale = 0, softcap = 0;
     int64_t window_left = 0, draft_tokens = 0;
-    bool alibi = false, head_sink = false, scores = false;
+    bool alibi = false, head_sink = false, scores = false, no_wait = false;
     Layout layout = Layout::packed; // of k, v and q
     Memory memory = Memory::host;
 };

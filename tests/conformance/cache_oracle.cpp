@@ -58,7 +58,14 @@ std::string CacheOracle::step(Step& step) {
     const int64_t before = layer.next;
     const uint64_t picks = tells_picks(step) ? host_.stats().picks : 0;
     picked_rows_ = 0;
-    if (host_.run(step) != WINNOW_OK) return "cache_step: " + host_.message();
+    const std::string portrait = step.options.no_wait ? host_.portrait() : "";
+    int32_t status = host_.run(step);
+    if (step.options.no_wait && status == WINNOW_ERROR_WOULD_WAIT) {
+        if (host_.portrait() != portrait) return "a step that would wait changed the cache: " + host_.message();
+        step.options.no_wait = false;
+        status = host_.run(step);
+    }
+    if (status != WINNOW_OK) return "cache_step: " + host_.message();
     ++steps_;
     sequences_[static_cast<size_t>(step.sequence)].is_used = true;
     std::string wrong = make_room(step, layer, token_ids);

@@ -110,6 +110,7 @@ private:
         options.scores = chance(25) || (setup_.recall && schedule_.tells_picks);
         options.layout = Layout(draw(0, 2));
         options.memory = chance(30) ? Memory::allocated : Memory::host;
+        options.no_wait = ++options_drawn_ % 4 == 0;
         return options;
     }
 
@@ -373,6 +374,7 @@ private:
     TemporaryFolder folder_;
     CacheHost host_;
     CacheOracle oracle_;
+    int64_t options_drawn_ = 0;
     int64_t moved_up_ = 0; // by how much a whole sequence was, in the last shift
     std::deque<std::string> calls_;
     std::string wrong_;

@@ -240,6 +240,7 @@ int main(int argc, char** argv) {
     register_cache_cold_file();
     register_cache_files();
     register_cache_contract();
+    register_cache_no_wait();
     register_cache_rows();
     register_cache_exact_rows();
     register_cache_stats();

@@ -20,6 +20,7 @@ void register_cache_recall();
 void register_cache_cold_file();
 void register_cache_files();
 void register_cache_contract();
+void register_cache_no_wait();
 void register_cache_rows();
 void register_cache_exact_rows();
 void register_cache_stats();

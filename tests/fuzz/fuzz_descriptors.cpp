@@ -235,6 +235,7 @@ void cache_step(Input& input, Descriptions& drawn, winnow_cache* cache, const Ca
     desc.entries = drawn.sized(entry);
     desc.entry_count = 1;
     desc.entry_stride = sizeof entry;
+    if (input.chance(64)) desc.flags = WINNOW_STEP_NO_WAIT;
     drawn.twist(desc.flags);
     drawn.twist(desc.layer);
     drawn.twist(desc.scale);

@@ -190,6 +190,27 @@ static int32_t WINNOW_CALL saved_size_without_the_checksum(winnow_cache* cache, 
     return status;
 }
 
+/* ---- Steps that must not wait ---- */
+
+static int32_t WINNOW_CALL no_wait_ignored(winnow_cache* cache, const winnow_cache_step_desc* step,
+                                           winnow_event** event) {
+    winnow_cache_step_desc other = *step;
+    other.flags = 0;
+    return caches.step(cache, &other, event);
+}
+
+static int32_t WINNOW_CALL no_wait_refuses_afterwards(winnow_cache* cache, const winnow_cache_step_desc* step,
+                                                      winnow_event** event) {
+    const int32_t status = caches.step(cache, step, event);
+    if (status == WINNOW_ERROR_WOULD_WAIT) no_wait_ignored(cache, step, event);
+    return status;
+}
+
+static int32_t WINNOW_CALL no_wait_refuses_always(winnow_cache* cache, const winnow_cache_step_desc* step,
+                                                  winnow_event** event) {
+    return step->flags != 0 ? WINNOW_ERROR_WOULD_WAIT : caches.step(cache, step, event);
+}
+
 /* ---- Rows by token ---- */
 
 static int32_t WINNOW_CALL write_ignored(winnow_cache* cache, const winnow_cache_rows_desc* rows) {
@@ -327,6 +348,9 @@ static int choose(const char* defect) {
     DEFECT(load, load_into_the_first)
     DEFECT(save, save_passes_over_a_refusal)
     DEFECT(saved_size, saved_size_without_the_checksum)
+    DEFECT(step, no_wait_ignored)
+    DEFECT(step, no_wait_refuses_afterwards)
+    DEFECT(step, no_wait_refuses_always)
     DEFECT(write, write_ignored)
     DEFECT(write, write_of_keys_alone)
     DEFECT(import_rows, import_appends_all)

@@ -11,7 +11,7 @@ namespace winnow::api {
 namespace {
 
 TEST(api_guard, a_status_is_kept_where_its_text_cannot_be) {
-    const auto fails = [](const char*) { throw std::bad_alloc(); };
+    const auto fails = [](int32_t, const char*) { throw std::bad_alloc(); };
     EXPECT_EQ(guarded([] {}, fails), WINNOW_OK);
     EXPECT_EQ(guarded([] { throw std::bad_alloc(); }, fails), WINNOW_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(guarded([] { throw Error(WINNOW_ERROR_DEVICE, "lost"); }, fails), WINNOW_ERROR_DEVICE);
@@ -21,11 +21,11 @@ TEST(api_guard, a_status_is_kept_where_its_text_cannot_be) {
 
 TEST(api_guard, a_text_is_reported_with_its_status) {
     std::string reported;
-    const auto report = [&](const char* text) { reported = text; };
+    const auto report = [&](int32_t status, const char* text) { reported = std::to_string(status) + " " + text; };
     EXPECT_EQ(guarded([] { throw Error(WINNOW_ERROR_UNSUPPORTED, "not here"); }, report), WINNOW_ERROR_UNSUPPORTED);
-    EXPECT_EQ(reported, "not here");
+    EXPECT_EQ(reported, std::to_string(WINNOW_ERROR_UNSUPPORTED) + " not here");
     EXPECT_EQ(guarded([] { throw std::bad_alloc(); }, report), WINNOW_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(reported, "out of host memory");
+    EXPECT_EQ(reported, std::to_string(WINNOW_ERROR_OUT_OF_MEMORY) + " out of host memory");
 }
 
 } // namespace

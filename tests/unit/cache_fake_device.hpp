@@ -27,6 +27,7 @@ public:
     int64_t allocations_until_failure = -1; // none of them fails
     uint64_t in_use = 0, most_in_use = 0;   // bytes
     uint64_t sizes_asked = 0;               // how often a buffer told its size
+    uint64_t waits = 0;                     // calls of a cache that would wait where work is enqueued
     bool refuses_attention = false;
     bool heads_differ = false; // a state is restored of which a head does not hold every token
     bool fails_steps = false, fails_edits = false;
@@ -48,6 +49,8 @@ public:
     void launch(const SlotCopy& args) override;
     void launch(const SlotZero& args) override;
     void attend(const SlotAttend& args) override;
+    void finish() override { ++waits; }
+    void wait() override { ++waits; }
 };
 
 // What a head holds, in the order of its tokens.

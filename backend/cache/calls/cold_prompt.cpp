@@ -40,11 +40,20 @@ private:
 
     // Memory for what the queries carry, where some may meet rows that were packed before them.
     void take_memory(StepMemory& shared) override {
-        if (asked_ == 0) return;
-        if (layer_.most_in_packed == 0 && tokens() <= most_of_piece() && !geometry_.has_cold_budget()) return;
-        carried_ = tensor_of(Type::f32, shape_.q_heads, std::min(most_of_piece(), tokens()),
-                             cache_.device.carried_floats(shape_.v_head_size), nullptr);
-        shared.carried.take(cache_, cache_.carried.get(), carried_.extent());
+        carried_ = what_is_carried();
+        if (carried_) shared.carried.take(cache_, cache_.carried.get(), carried_.extent());
+    }
+
+    bool takes_memory() const override {
+        const Tensor carried = what_is_carried();
+        return carried && !CallMemory::suffices(cache_.carried.get(), carried.extent());
+    }
+
+    Tensor what_is_carried() const {
+        if (asked_ == 0) return {};
+        if (layer_.most_in_packed == 0 && tokens() <= most_of_piece() && !geometry_.has_cold_budget()) return {};
+        return tensor_of(Type::f32, shape_.q_heads, std::min(most_of_piece(), tokens()),
+                         cache_.device.carried_floats(shape_.v_head_size), nullptr);
     }
 
     void bring_tokens() override {

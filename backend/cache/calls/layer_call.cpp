@@ -42,6 +42,7 @@ void LayerCall::prepare(StepMemory& shared) {
     shared_ = &shared;
     const GrowthPlan plan = plan_growth(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
                                         static_cast<bool>(args_.scores_out), shared.scratch_slots);
+    if (!args_.may_wait) refuse_to_wait(why_waits(plan));
     growth_ = grow(cache_, layer_, plan);
     shared.scratch_slots = std::max(shared.scratch_slots, growth_.scratch.slots);
     shared.bytes += growth_.bytes;
@@ -86,10 +87,14 @@ std::optional<int64_t> LayerCall::most_leaving() const {
     return appended_ == 1 ? rows_to_leave(outside_sinks(0, 1)) : layer_.index.newest() + appended_;
 }
 
-void LayerCall::take_cell_positions() {
-    if (!geometry_.has_cells() || !geometry_.has_cold_budget() || appended_ == 0) return;
+bool LayerCall::may_evict_oldest() const {
+    if (!geometry_.has_cold_budget() || appended_ == 0) return false;
     const std::optional<int64_t> leaving = most_leaving();
-    if (leaving && lacks_room(geometry_, layer_, *leaving, appended_))
+    return leaving && lacks_room(geometry_, layer_, *leaving, appended_);
+}
+
+void LayerCall::take_cell_positions() {
+    if (geometry_.has_cells() && may_evict_oldest())
         shared_->cell_positions.take(cache_, cache_.cell_positions.get(), cell_positions_bytes(geometry_));
 }
 

@@ -16,7 +16,12 @@ namespace winnow::cache {
 
 // cache_step: for each sequence a decode, a prompt or a prompt over a cold tier. All of them take their memory before
 // the first one changes its layer.
-void run_step(CacheState& cache, std::span<const CacheStep> steps);
+void run_step(CacheState& cache, std::span<const CacheStep> steps, bool marks_event);
+
+// Why a step would wait for the device or for a file, and what helps; null: it would not. This is about what its
+// sequences share; LayerCall::why_waits is about each of them.
+const char* why_waits(const CacheState& cache, const CacheStep& step, bool marks_event);
+void refuse_to_wait(const char* why); // throws WOULD_WAIT where there is a reason
 
 class LayerCall;
 std::unique_ptr<LayerCall> make_prompt(CacheState& cache, const CacheStep& args);
@@ -55,6 +60,7 @@ protected:
     // What calls do differently; the first three within `prepare`. Attentions are going to be over these segments.
     virtual void validate(const std::vector<Segment>& segments) const = 0;
     virtual void take_memory(StepMemory&) {}
+    virtual bool takes_memory() const { return false; } // whether that allocates
     virtual bool picks_pages() const { return false; }
     // How many rows leave the residual window at most before all tokens came.
     virtual std::optional<int64_t> most_leaving() const;
@@ -121,6 +127,8 @@ protected:
 
 private:
     void check() const;
+    const char* why_waits(const GrowthPlan& plan) const;
+    bool may_evict_oldest() const; // whether evict_oldest_before may evict
     // Memory for the rare pass by which the oldest tokens go, where one may come.
     void take_cell_positions();
     int64_t counted_queries(int64_t first, int64_t count) const;

@@ -96,13 +96,14 @@ void decode_together(CacheState& cache, std::span<Decode* const> decodes) {
 
 } // namespace
 
-void run_step(CacheState& cache, std::span<const CacheStep> steps) {
+void run_step(CacheState& cache, std::span<const CacheStep> steps, bool marks_event) {
     std::vector<std::unique_ptr<LayerCall>> calls;
     std::vector<Decode*> together;
     std::vector<LayerCall*> others;
     StepMemory memory;
     for (const CacheStep& step : steps) {
         try {
+            if (!step.may_wait) refuse_to_wait(why_waits(cache, step, marks_event));
             if (goes_together(*cache.geometry, step)) {
                 auto decode = std::make_unique<Decode>(cache, step);
                 together.push_back(decode.get());

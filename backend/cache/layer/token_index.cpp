@@ -134,6 +134,13 @@ bool TokenIndex::are_newest_last() const {
     return has_cells() || newest_.empty() || original(newest_.front()) >= next_ - newest();
 }
 
+bool TokenIndex::stay_newest_last() const {
+    if (has_cells() || newest_.empty()) return true;
+    if (next_ < static_cast<int64_t>(sinks_.size())) return false; // tokens that come may not be among the newest
+    int64_t least = next_ - newest();
+    return std::all_of(newest_.begin(), newest_.end(), [&](int64_t token_id) { return original(token_id) >= least++; });
+}
+
 bool TokenIndex::holds(int64_t token_id) const {
     if (has_cells()) {
         const auto cell = static_cast<size_t>(token_id);

@@ -56,6 +56,7 @@ public:
     int64_t removed(int64_t rows) const; // how many removed tokens are among the oldest of the newest
     // Whether the newest have the last positions: they have not where some were shifted up and left a gap.
     bool are_newest_last() const;
+    bool stay_newest_last() const; // also once some of them have left and others came
     // Of the token in each cell, or -1; cells behind the last have none.
     std::span<const int32_t> positions() const { return cells_; }
     // Takes the memory for tokens in these cells, so that append needs none for them.
