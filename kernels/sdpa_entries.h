@@ -13,13 +13,14 @@ typedef struct sdpa_entries {
 } sdpa_entries;
 
 #define ADDRESS(i) (__global uchar*)entry->memory[i]
+#define SEGMENT_ADDRESS(i, which) ADDRESS(SDPA_OWN_ARGUMENTS + SDPA_SEGMENT_ARGUMENTS * (i) + (which))
 #define SEGMENT_ADDRESSES(i)                                                                                           \
     {                                                                                                                  \
-        ADDRESS(11 + 5 * (i)), ADDRESS(12 + 5 * (i)), ADDRESS(13 + 5 * (i)), ADDRESS(14 + 5 * (i)),                    \
-            ADDRESS(15 + 5 * (i))                                                                                      \
+        SEGMENT_ADDRESS(i, 0), SEGMENT_ADDRESS(i, 1), SEGMENT_ADDRESS(i, 2), SEGMENT_ADDRESS(i, 3),                    \
+            SEGMENT_ADDRESS(i, 4)                                                                                      \
     }
-#define STEP_ADDRESS(i) ADDRESS(11 + 5 * SEGMENTS + (i))
-#define IMPORTANCE_ADDRESS(i) STEP_ADDRESS(5 + (i))
+#define STEP_ADDRESS(i) SEGMENT_ADDRESS(SEGMENTS, i)
+#define IMPORTANCE_ADDRESS(i) STEP_ADDRESS(SDPA_STEP_ARGUMENTS + (i))
 
 static inline void attend_entry(const __global sdpa_entries* entries, uint group) {
     const __global sdpa_entry* entry = (const __global sdpa_entry*)(entries + 1) + entries->count - 1;

@@ -32,8 +32,14 @@
 #define SDPA_SCORES_PROBS 4
 
 #define SDPA_MOST_SEGMENTS 4
+/* How many arguments of sdpa_memory.h an attention has (SDPA_ARGUMENTS), each of its segments with slots has
+ * (SEGMENT_ARGUMENTS), and a step has (STEP_ARGUMENTS). A step has one more for each segment: its importance. */
+#define SDPA_OWN_ARGUMENTS 11
+#define SDPA_SEGMENT_ARGUMENTS 5
+#define SDPA_STEP_ARGUMENTS 5
 /* How many addresses an entry of sdpa_entries.h has, for so many segments. */
-#define SDPA_ADDRESSES(segments) (16 + 6 * (segments))
+#define SDPA_ADDRESSES(segments)                                                                                       \
+    (SDPA_OWN_ARGUMENTS + SDPA_SEGMENT_ARGUMENTS * (segments) + SDPA_STEP_ARGUMENTS + (segments))
 #ifdef __OPENCL_VERSION__
 #define SDPA_SEGMENTS SEGMENTS
 #else
