@@ -44,7 +44,7 @@ static inline void attend_segments(const sdpa_params* p, const sdpa_memory* memo
 
 OUT_OF_LINE static void attend(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
     sdpa_work_tile work;
-    sdpa_work_tile_init(&work, p, group_number, p->splits);
+    sdpa_work_tile_init(&work, p, memory, group_number, p->splits);
     float16 accumulator[ROWS * V_CHUNKS];
     float maximum[ROWS_OF_16], sum[ROWS];
     uint skipped[ROWS];

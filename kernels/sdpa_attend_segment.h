@@ -23,6 +23,10 @@ static inline void attend_segment(const sdpa_params* p, const sdpa_memory* memor
     int lanes[ROWS * TILE];
     for (uint i = 0; i < ROWS * TILE_VECTORS; ++i) s[i] = (float16)(0.0f); /* a part of a tile leaves the rest */
     int read_few = 0;
+#if LENGTHS
+    const sdpa_tile past_length = {work->key_end, work->split_end - work->key_end};
+    store_unseen_scores(p, memory, work, &past_length);
+#endif
     for (uint key = work->key_begin; key < work->key_end; key += TILE) {
         const sdpa_tile tile = {key, min((uint)TILE, work->key_end - key)};
         sdpa_seen seen = {.lanes = lanes};

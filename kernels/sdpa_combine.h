@@ -2,7 +2,7 @@
  * end. */
 OUT_OF_LINE static void combine(const sdpa_params* p, const sdpa_memory* memory, uint group_number) {
     sdpa_work_tile work;
-    sdpa_work_tile_init(&work, p, group_number, 1);
+    sdpa_work_tile_init(&work, p, memory, group_number, 1);
     sdpa_combine_tile(p, memory, &work);
 }
 

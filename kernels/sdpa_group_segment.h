@@ -268,6 +268,9 @@ ALWAYS_INLINE void group_restore(const sdpa_params* p, const sdpa_memory* memory
 ALWAYS_INLINE void attend_segment(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g) {
     const sdpa_segment_view view = find_segment(p, memory, &g->work);
     const uint key_begin = g->work.key_begin, key_end = g->work.key_end;
+#if LENGTHS
+    store_unseen(p, memory, g, key_end, g->work.split_end - key_end); /* past the batch entry's length */
+#endif
     group_queries(p, memory, g);
     group_mean_scores(p, memory, g);
 #if HAS_TENSOR_CORES

@@ -16,7 +16,7 @@ ALWAYS_INLINE float group_shown(const sdpa_params* p, const sdpa_memory* memory,
         s += p->has_slopes ? per_head(memory->slopes, p->slopes_offset, g->work.head[r]) * bias : bias;
     if (p->has_alibi) {
         /* A difference of integers first: it is exact where the query's position is within 2^30, as a key's is. */
-        const long query = p->q_offset + (long)g->work.token[r];
+        const long query = Q_OFFSET(p, &g->work) + (long)g->work.token[r];
         const int near = (int)clamp(query, -(1L << 30), 1L << 30);
         const float distance = (float)(position - near) - (float)(query - near);
         s += per_head(memory->alibi, p->alibi_offset, g->work.head[r]) * distance;

@@ -1,5 +1,14 @@
 /* The memory of an attention kernel: its arguments, and the struct in which functions find them. Each may be NULL where
- * the parameters say that there is none. Needs before it: SEGMENTS, SLOTS, STEP and APPEND. */
+ * the parameters say that there is none. Needs before it: SEGMENTS, SLOTS, STEP and APPEND.
+ *
+ * LENGTHS, 0 where it is not given. 1: each batch entry has a length or a query offset of its own, which lie in memory;
+ * SEGMENTS: 1, STEP and APPEND: 0. */
+#ifndef LENGTHS
+#define LENGTHS 0
+#endif
+#if LENGTHS && (SEGMENTS != 1 || STEP || APPEND)
+#error "attention with LENGTHS has one segment, and stores no token"
+#endif
 
 /* A step writes its token into a segment. */
 #if STEP || APPEND
@@ -20,6 +29,9 @@ typedef struct sdpa_memory {
     const __global uchar *q, *mask, *slopes, *alibi, *sinks;
     __global uchar *out, *scores, *stats, *skipped, *carried, *scratch;
     sdpa_segment_memory segment[SEGMENTS];
+#if LENGTHS
+    const __global uchar *kv_lengths, *q_offsets;
+#endif
 #if STEP || APPEND
     const __global uchar *new_k, *new_v;
 #endif
@@ -100,6 +112,9 @@ typedef struct sdpa_memory {
 #elif APPEND
 #define ATTEND_STEP_ARGUMENTS , APPEND_ARGUMENTS
 #define ATTEND_STEP_MEMORY , APPEND_MEMORY
+#elif LENGTHS
+#define ATTEND_STEP_ARGUMENTS , const __global uchar *kv_lengths_memory, const __global uchar *q_offsets_memory
+#define ATTEND_STEP_MEMORY , .kv_lengths = kv_lengths_memory, .q_offsets = q_offsets_memory
 #else
 #define ATTEND_STEP_ARGUMENTS
 #define ATTEND_STEP_MEMORY

@@ -84,6 +84,8 @@ typedef struct sdpa_params {
     tensor_view skipped;                                  /* v_rows_skipped */
     tensor_view carried;                                  /* sdpa_carried.h */
     winnow_u64 slopes_offset, alibi_offset, sinks_offset; /* float[q_heads] each */
+    winnow_u64 kv_lengths_offset, q_offsets_offset;       /* of LENGTHS: numbers of each batch entry */
+    winnow_u32 kv_lengths_type, q_offsets_type;           /* TYPE_NONE, TYPE_I32 or TYPE_I64 */
     winnow_i64 q_offset;
     winnow_i64 window_left, window_right; /* 0: no limit */
     winnow_u32 batch, kv_heads, group, q_len;
@@ -109,7 +111,7 @@ typedef struct sdpa_params {
     sdpa_segment segment[SDPA_SEGMENTS]; /* a launch hands over as many as it has */
 } sdpa_params;
 
-#define SDPA_PARAMS_SIZE (552 + SDPA_SEGMENTS * 208)
+#define SDPA_PARAMS_SIZE (576 + SDPA_SEGMENTS * 208)
 #ifdef __OPENCL_VERSION__
 typedef char sdpa_params_size_differs_from_the_host[sizeof(sdpa_params) == SDPA_PARAMS_SIZE ? 1 : -1];
 #else

@@ -269,6 +269,9 @@ ALWAYS_INLINE void attend_segment(const sdpa_params* p, const sdpa_memory* memor
                                   prefill_lane* of_lane, float4* accumulator) {
     const sdpa_segment_view view = find_segment(p, memory, &g->work);
     const uint key_begin = g->work.key_begin, key_end = g->work.key_end;
+#if LENGTHS
+    store_unseen(p, memory, g, key_end, g->work.split_end - key_end); /* past the batch entry's length */
+#endif
     prefill_queries(p, memory, g);
     group_mean_scores(p, memory, g);
     for (uint key = key_begin; key < key_end; key += TILE) {

@@ -66,7 +66,7 @@
 /* The work tile, and where each row's mask lies. It ends with a barrier. */
 ALWAYS_INLINE void begin_work_tile(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g,
                                    uint group_number, uint splits) {
-    if (LANE == 0) sdpa_work_tile_begin(&g->work, p, group_number, splits);
+    if (LANE == 0) sdpa_work_tile_begin(&g->work, p, memory, group_number, splits);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (LANE < ROWS) {
         sdpa_work_tile_row(&g->work, p, LANE);
@@ -166,7 +166,7 @@ ONE_GROUP __kernel void sdpa_combine(PARAMS(sdpa_params), COMBINE_ARGUMENTS, uin
     GET_PARAMS(sdpa_params);
     const sdpa_memory memory = {COMBINE_MEMORY};
     const uint group_number = (uint)get_group_id(0) + group_base;
-    if (LANE == 0) sdpa_work_tile_init(&g.work, &p, group_number / p.combine_groups, 1);
+    if (LANE == 0) sdpa_work_tile_init(&g.work, &p, &memory, group_number / p.combine_groups, 1);
     barrier(CLK_LOCAL_MEM_FENCE);
     group_combine(&p, &memory, &g, group_number % p.combine_groups, p.combine_groups);
 }

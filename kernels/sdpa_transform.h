@@ -11,13 +11,13 @@ static inline float16 masked(const sdpa_params* p, const sdpa_memory* memory, ui
     return s + (p->has_slopes ? per_head(memory->slopes, p->slopes_offset, head) * bias : bias);
 }
 
-static inline float16 with_alibi(const sdpa_params* p, const sdpa_memory* memory, uint head, uint token, float16 s,
-                                 int16 position) {
+static inline float16 with_alibi(const sdpa_params* p, const sdpa_memory* memory, const sdpa_work_tile* work, uint r,
+                                 float16 s, int16 position) {
     /* A difference of integers first: it is exact where the query's position is within 2^30, as a key's is. */
-    const long query = p->q_offset + (long)token;
+    const long query = Q_OFFSET(p, work) + (long)work->token[r];
     const int near = (int)clamp(query, -(1L << 30), 1L << 30);
     const float16 distance = convert_float16(position - near) - (float)(query - near);
-    return s + per_head(memory->alibi, p->alibi_offset, head) * distance;
+    return s + per_head(memory->alibi, p->alibi_offset, work->head[r]) * distance;
 }
 
 /* Takes 16 scaled logits of row r, for the keys from `key` of which `count` exist, through all of it, and stores the
@@ -32,7 +32,7 @@ static inline float16 transform16(const sdpa_params* p, const sdpa_memory* memor
         is_seen &= bias != -INFINITY;
         s = masked(p, memory, work->head[r], s, bias);
     }
-    if (p->has_alibi) s = with_alibi(p, memory, work->head[r], work->token[r], s, position);
+    if (p->has_alibi) s = with_alibi(p, memory, work, r, s, position);
     is_seen &= s != -INFINITY;
     store_scores16(p, memory, work, r, key, count, logit, capped, s, is_seen);
     *visible = is_seen;

@@ -118,7 +118,7 @@ ALWAYS_INLINE void group_merge(__local group_state* g) {
 #endif
 
 ALWAYS_INLINE void attend(const sdpa_params* p, const sdpa_memory* memory, __local group_state* g, uint group_number) {
-    if (LANE == 0) sdpa_work_tile_init(&g->work, p, group_number, p->splits);
+    if (LANE == 0) sdpa_work_tile_init(&g->work, p, memory, group_number, p->splits);
     begin_attention(g);
     barrier(CLK_LOCAL_MEM_FENCE);
 #if TENSOR_CORES && defined(USES_CENTROIDS)
@@ -155,7 +155,7 @@ ONE_GROUP __kernel void sdpa_combine(PARAMS(sdpa_params), COMBINE_ARGUMENTS, uin
     GET_PARAMS(sdpa_params);
     const sdpa_memory memory = {COMBINE_MEMORY};
     const uint group_number = (uint)get_group_id(0) + group_base;
-    if (LANE == 0) sdpa_work_tile_init(&g.work, &p, group_number / p.combine_groups, 1);
+    if (LANE == 0) sdpa_work_tile_init(&g.work, &p, &memory, group_number / p.combine_groups, 1);
     barrier(CLK_LOCAL_MEM_FENCE);
     group_combine(&p, &memory, &g, group_number % p.combine_groups, p.combine_groups);
 }

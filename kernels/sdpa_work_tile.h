@@ -1,5 +1,5 @@
 /* What one work-group of the attention kernels works on: its rows, its keys, and the positions that causality and
- * window let them see. Needs before it: sdpa_params.h, SLOTS and ROWS. */
+ * window let them see. Needs before it: sdpa_params.h, sdpa_memory.h, SLOTS and ROWS. */
 
 /* Rows as arrays for vectors of 16 have them. */
 #define ROWS_OF_16 ((ROWS + 15) / 16 * 16)
@@ -9,6 +9,10 @@ typedef struct sdpa_work_tile {
     uint rows;               /* of this block, 1 .. ROWS; the rest repeats the last row and is not stored */
     uint key_begin, key_end; /* in the segment at hand */
     uint first_score;        /* of the segment at hand */
+#if LENGTHS
+    uint split_end; /* of the split's keys, those past the batch entry's length among them */
+    long q_offset;  /* of the batch entry */
+#endif
     uint head[ROWS], token[ROWS];
     int see_begin[ROWS], see_end[ROWS];         /* positions that causality and window let a row see */
     int any_begin, any_end, all_begin, all_end; /* seen by any, by all rows */
@@ -39,9 +43,37 @@ static inline int clamp_position(long position, uint end) {
     return position < 0 ? 0 : position > (long)end ? (int)end : (int)position;
 }
 
+/* The position of the first query token. */
+#if LENGTHS
+#define Q_OFFSET(p, work) ((work)->q_offset)
+
+/* The work tile's batch entry's number among those of all. */
+static inline long sdpa_of_entry(const __global uchar* numbers, uint type, WORK_TILE work) {
+    return type == TYPE_I64 ? ((const __global long*)numbers)[work->batch]
+                            : ((const __global int*)numbers)[work->batch];
+}
+
+/* Ends the keys at the length of the batch entry, and finds its query offset. The second of two launches needs neither,
+ * and has no memory of them. */
+static inline void sdpa_take_lengths(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p, const sdpa_memory* memory) {
+    work->split_end = work->key_end;
+    work->q_offset = p->q_offset;
+    if (memory->kv_lengths) {
+        const long length = sdpa_of_entry(memory->kv_lengths + p->kv_lengths_offset, p->kv_lengths_type, work);
+        work->key_end = (uint)clamp(length, (long)work->key_begin, (long)work->key_end);
+    }
+    if (memory->q_offsets) {
+        const long offset = sdpa_of_entry(memory->q_offsets + p->q_offsets_offset, p->q_offsets_type, work);
+        work->q_offset = clamp(offset, -(1L << 48), 1L << 48);
+    }
+}
+#else
+#define Q_OFFSET(p, work) ((p)->q_offset)
+#endif
+
 /* All but what it has of rows. */
-static inline void sdpa_work_tile_begin(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p, uint group_number,
-                                        uint splits) {
+static inline void sdpa_work_tile_begin(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p,
+                                        const sdpa_memory* memory, uint group_number, uint splits) {
     work->split = group_number % splits;
     work->index = group_number / splits;
     const uint row_block = work->index % p->row_blocks;
@@ -53,6 +85,9 @@ static inline void sdpa_work_tile_begin(WORK_SPACE sdpa_work_tile* work, const s
     work->key_begin = p->key_begin + work->split * p->split_keys;
     work->key_end = min(work->key_begin + p->split_keys, p->key_end);
     work->first_score = 0;
+#if LENGTHS
+    sdpa_take_lengths(work, p, memory);
+#endif
 }
 
 /* What it has of row r. */
@@ -61,7 +96,7 @@ static inline void sdpa_work_tile_row(WORK_SPACE sdpa_work_tile* work, const sdp
     const uint row = work->first_row + min(r, work->rows - 1);
     work->head[r] = work->kv_head * p->group + row / p->q_len;
     work->token[r] = row % p->q_len;
-    const long position = p->q_offset + (long)work->token[r];
+    const long position = Q_OFFSET(p, work) + (long)work->token[r];
     long begin = p->window_left ? position - p->window_left + 1 : 0;
     long end = p->is_causal ? position + 1 : (long)positions_end;
     if (p->window_right) end = min(end, position + p->window_right + 1);
@@ -81,9 +116,9 @@ static inline void sdpa_work_tile_common(WORK_SPACE sdpa_work_tile* work, const 
     }
 }
 
-static inline void sdpa_work_tile_init(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p, uint group_number,
-                                       uint splits) {
-    sdpa_work_tile_begin(work, p, group_number, splits);
+static inline void sdpa_work_tile_init(WORK_SPACE sdpa_work_tile* work, const sdpa_params* p, const sdpa_memory* memory,
+                                       uint group_number, uint splits) {
+    sdpa_work_tile_begin(work, p, memory, group_number, splits);
     for (uint r = 0; r < ROWS; ++r) sdpa_work_tile_row(work, p, r);
     sdpa_work_tile_common(work, p);
 }

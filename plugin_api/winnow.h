@@ -264,20 +264,19 @@ typedef struct winnow_tensor {
 #define WINNOW_SCORES_PROBS 4      /* after the softmax, head sink in the denominator */
 
 /* Attention of one layer. With b a batch entry, h a query head, i a query token, j a key token, g = h / (q_num_heads /
- * kv_num_heads), and p = q_offset + i the query's position (key j has position j):
+ * kv_num_heads), and p = q_offset + i the query's position, or q_offsets[b] + i (key j has position j):
  *
  *   s[j] = scale * dot(q[b,h,i,:], k[b',g,j,:])
  *   s[j] = softcap * tanh(s[j] / softcap)                       if softcap != 0
  *   s[j] = s[j] + slope[h] * mask[b,h,i,j] + alibi[h] * (j - p)    slope is 1 without mask_slopes
  *   s[j] = -inf      where a boolean mask is false, j > p under is_causal, j <= p - window_left (window_left != 0),
- *                    or j > p + window_right (window_right != 0)
+ *                    j > p + window_right (window_right != 0), or j >= kv_lengths[b]
  *   out[b,h,i,:] = sum_j exp(s[j] - m) * v[b',g,j,:] / (sum_j exp(s[j] - m) + exp(head_sink[h] - m))
  *
  * A row in which every key is masked gives zeros, also with a head sink, and even if that is NaN. NaN in q, k, v, mask
  * or a head sink comes out as NaN in the rows that see it; a key that a mask of -inf hides is not seen, whatever it
  * holds, and scores_out has -inf for it in WINNOW_SCORES_BIASED. b' = b / (batch of q / batch of k): the batch of q is
- * a multiple of k's and v's.
- */
+ * a multiple of k's and v's. */
 typedef struct winnow_sdpa_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
@@ -286,15 +285,13 @@ typedef struct winnow_sdpa_desc {
     const winnow_tensor *k;   /* [kv_batch, kv_num_heads, kv_len, head_size] any storage format */
     const winnow_tensor *v;   /* [kv_batch, kv_num_heads, kv_len, v_head_size] any storage format */
     const winnow_tensor *out; /* [batch, q_num_heads, q_len, v_head_size] F32, F16 or BF16; overlaps no input */
-    /* Additive F32 or F16, or BOOL (true: attend). [mb, mh, mq, mk] with mk = kv_len or 1 and mq = q_len or 1; mh
-     * divides q_num_heads and mb divides batch (index modulo). mk, mq may be larger than needed: the rest is ignored.
-     * NULL: none. */
+    /* Additive F32 or F16, BOOL (true: attend), or NULL. [mb, mh, mq, mk] with mk = kv_len or 1, mq = q_len or 1; mh
+     * divides q_num_heads and mb divides batch (index modulo). mk and mq may be larger: the rest is ignored. */
     const winnow_tensor *attn_mask;
     const winnow_tensor *mask_slopes;  /* [1, 1, 1, q_num_heads] F32: factor per head on an additive mask, or NULL */
     const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32: adds slope * (j - p), or NULL */
-    const winnow_tensor
-        *head_sink; /* [1, 1, 1, q_num_heads] F32: a logit that joins the softmax without a value, or NULL */
-    const winnow_tensor *scores_out; /* [batch, q_num_heads, q_len, kv_len] F32, or NULL with WINNOW_SCORES_NONE */
+    const winnow_tensor *head_sink;    /* [1, 1, 1, q_num_heads] F32: a logit in the softmax without a value, or NULL */
+    const winnow_tensor *scores_out;   /* [batch, q_num_heads, q_len, kv_len] F32, or NULL with WINNOW_SCORES_NONE */
     /* [batch, q_num_heads, q_len, 2] F32 or NULL: the row's maximum m and its sum of exp(s - m), head_sink counted in
      * both, so that PROBS = exp(BIASED - m) / sum. A fully masked row has (-INFINITY, 0). */
     const winnow_tensor *row_stats;
@@ -302,8 +299,7 @@ typedef struct winnow_sdpa_desc {
     float softcap;        /* 0: none */
     uint32_t scores_mode; /* WINNOW_SCORES_* */
     uint32_t is_causal;   /* 0 or 1; never inferred from shapes */
-    int64_t
-        q_offset; /* position of the first query token: kv_len - q_len in decoding; within 2^48 of 0, negative too */
+    int64_t q_offset;     /* position of the first query token: kv_len - q_len in decoding; within 2^48 of 0 */
     int64_t window_left;  /* number of keys visible up to and including position p; 0: no limit */
     int64_t window_right; /* number of keys visible after position p; 0: no limit (use is_causal for none) */
     /* Sparse V: a value whose probability in a row is below the threshold need not be read for that row; one at or
@@ -318,6 +314,12 @@ typedef struct winnow_sdpa_desc {
      * which may have any number of them and hides what it has none for (a single one is for all). A negative one:
      * nothing is stored there, and nothing is seen. Positions are below 2^30. scores_out keeps j. */
     const winnow_tensor *slot_positions;
+    /* [1, 1, 1, batch] I32 or I64, or NULL: kv_len for all. How many keys (or slots) each batch entry has, clamped to
+     * 0 .. kv_len. Later rows are unseen and may hold anything; scores_out has -INFINITY there in each mode, but 0 in
+     * WINNOW_SCORES_PROBS. An earlier operation may write these numbers: the device reads them when this one runs. */
+    const winnow_tensor *kv_lengths;
+    /* The same for the position of each entry's first query, clamped to within 2^48 of 0; q_offset has to be 0 then. */
+    const winnow_tensor *q_offsets;
 } winnow_sdpa_desc;
 
 /* ---- Appending keys and values ------------------------------------------------------------------------ */

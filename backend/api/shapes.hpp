@@ -21,9 +21,6 @@ inline constexpr auto index_types = {Type::i32, Type::i64};
 inline constexpr auto float_type = {Type::f32};
 inline constexpr auto mask_types = {Type::f32, Type::f16, Type::boolean};
 
-// Positions are sums of numbers within this; far from overflow, so that every kernel's comparison stays plain.
-inline constexpr int64_t position_limit = int64_t{1} << 48;
-
 inline constexpr const char* axis_names[4] = {"batch", "heads", "tokens", "elements"};
 
 // Compares axis by axis; a negative length in expected fits anything.

@@ -44,6 +44,9 @@ void check_shapes(const Sdpa& args) {
     if (args.v_rows_skipped) {
         expect_shape(args.v_rows_skipped, "sdpa: v_rows_skipped", {args.batch(), args.q_heads(), args.q_len(), 1});
     }
+    const std::array<int64_t, 4> per_entry = {1, 1, 1, args.batch()};
+    if (args.kv_lengths) expect_shape(args.kv_lengths, "sdpa: kv_lengths", per_entry);
+    if (args.q_offsets) expect_shape(args.q_offsets, "sdpa: q_offsets", per_entry);
     // By slot positions a mask is as long as the host likes.
     if (args.mask) expect_mask(args.mask, "sdpa: attn_mask", args.q, keys.tokens ? 1 : args.kv_len(), "kv_len");
     expect_mask_slopes(args.mask_slopes, "sdpa: mask_slopes", args.mask);
@@ -61,7 +64,9 @@ void check_no_overlap(const Sdpa& args) {
                   {args.mask_slopes, "mask_slopes"},
                   {args.alibi_slopes, "alibi_slopes"},
                   {args.head_sink, "head_sink"},
-                  {args.segments.front().tokens, "slot_positions"}});
+                  {args.segments.front().tokens, "slot_positions"},
+                  {args.kv_lengths, "kv_lengths"},
+                  {args.q_offsets, "q_offsets"}});
 }
 
 // V's rows go where K's indices say.
@@ -124,6 +129,8 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
     args.row_stats = optional(given.row_stats, "sdpa: row_stats", float_type, Access::output);
     args.v_rows_skipped = optional(given.v_rows_skipped, "sdpa: v_rows_skipped", i32_type, Access::output);
     keys.tokens = optional(given.slot_positions, "sdpa: slot_positions", i32_type);
+    args.kv_lengths = optional(given.kv_lengths, "sdpa: kv_lengths", index_types);
+    args.q_offsets = optional(given.q_offsets, "sdpa: q_offsets", index_types);
     if (given.scores_mode > WINNOW_SCORES_PROBS) {
         invalid("sdpa: scores_mode is " + std::to_string(given.scores_mode) + ", expected 0 to 4");
     }
@@ -143,6 +150,9 @@ Sdpa to_sdpa(const winnow_context& context, const winnow_sdpa_desc* desc, Memory
     args.is_causal = given.is_causal != 0;
     if (given.q_offset > position_limit || given.q_offset < -position_limit) {
         invalid("sdpa: q_offset is " + std::to_string(given.q_offset) + ", expected within 2^48 of 0");
+    }
+    if (given.q_offset != 0 && args.q_offsets) {
+        invalid("sdpa: q_offset is " + std::to_string(given.q_offset) + ", expected 0 with q_offsets");
     }
     args.q_offset = given.q_offset;
     args.window_left = to_window(given.window_left, "sdpa: window_left");

@@ -139,6 +139,9 @@ int64_t slots_in(const std::vector<Segment>& segments); // those that are shared
 Segment heads_of(Segment segment, int64_t first, int64_t count);
 Tensor heads_of(Tensor tensor, int64_t first, int64_t count); // may be absent
 
+// Positions are sums of numbers within this; far from overflow, so that every kernel's comparison stays plain.
+inline constexpr int64_t position_limit = int64_t{1} << 48;
+
 enum class Scores : uint32_t { none, raw, softcapped, biased, probs };
 
 // Attention in parts: one softmax over the keys of several launches. What the rows have so far lies in memory that is
@@ -164,6 +167,7 @@ struct Sdpa {
     float softcap = 0;
     bool is_causal = false;
     int64_t q_offset = 0;
+    Tensor kv_lengths, q_offsets; // I32 or I64 [1, 1, 1, batch], or absent; of one segment
     int64_t window_left = 0;
     int64_t window_right = 0;
     float v_threshold = 0;

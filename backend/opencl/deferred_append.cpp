@@ -90,7 +90,7 @@ bool DeferredAppend::defer(RuntimeState& state, const KvAppend& args) {
 }
 
 bool DeferredAppend::can_ride(const Sdpa& args, const SdpaKernel& kernel) const {
-    if (!is_deferred_ || kernel.slots || kernel.variant->entry_point != "sdpa_vector") return false;
+    if (!is_deferred_ || kernel.slots || kernel.lengths || kernel.variant->entry_point != "sdpa_vector") return false;
     const Tensor &k = args.segments.front().k, &v = args.segments.front().v;
     if (args.batch() != 1 || k.shape[0] != 1 || args.q_len() != 1 || args.group() > kernel.rows) return false;
     if (slot_ >= args.kv_len() || !is_cache_of(args_.k, k) || !is_cache_of(args_.v, v)) return false;

@@ -54,6 +54,8 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
                                                              {&args.head_sink, "sdpa: head_sink"},
                                                              {&args.scores_out, "sdpa: scores_out"},
                                                              {&args.row_stats, "sdpa: row_stats"},
+                                                             {&args.kv_lengths, "sdpa: kv_lengths"},
+                                                             {&args.q_offsets, "sdpa: q_offsets"},
                                                              {&args.v_rows_skipped, "sdpa: v_rows_skipped"}};
     for (const auto& [tensor, name] : tensors) runtime_.check_extent(*tensor, name);
     for (const Segment& segment : args.segments) {
@@ -64,6 +66,7 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
     SdpaKernel kernel;
     kernel.single_launch = single_launch;
     kernel.slots = static_cast<bool>(args.segments.front().tokens);
+    kernel.lengths = args.kv_lengths || args.q_offsets;
     for (const Segment& segment : args.segments) kernel.formats[kernel.segments++] = {segment.k.type, segment.v.type};
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());

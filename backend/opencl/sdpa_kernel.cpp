@@ -80,6 +80,7 @@ std::string SdpaKernel::name() const {
     name += "_d" + std::to_string(head_size);
     if (v_head_size != head_size) name += 'v' + std::to_string(v_head_size);
     name += "_r" + std::to_string(rows);
+    if (lengths) name += "_lengths";
     if (has_entries) name += "_entries";
     if (!single_launch) name += "_two_launches";
     return name;
@@ -90,6 +91,7 @@ std::string SdpaKernel::options() const {
     options += is_fused ? " -DSTEP=1" : " -DSTEP=0";
     if (is_fused) options.append(" ").append(statistic_option(statistic));
     options += append ? " -DAPPEND=1" : " -DAPPEND=0";
+    if (lengths) options += " -DLENGTHS=1";
     if (has_entries) options += " -DENTRIES=1";
     std::vector<Type> used;
     for (uint32_t i = 0; i < segments; ++i) {
@@ -134,11 +136,13 @@ SdpaDivision divide(const Sdpa& args, const SdpaKernel& kernel, uint32_t compute
     int64_t begin = 0;
     int64_t end = kv_len;
     if (args.scores_mode == Scores::none && !kernel.slots) {
-        const int64_t last = args.q_offset + args.q_len() - 1;
-        if (args.window_left != 0) begin = args.q_offset - args.window_left + 1;
         end = std::min(end, seen_end);
-        if (args.is_causal) end = std::min(end, last + 1);
-        if (args.window_right != 0) end = std::min(end, last + args.window_right + 1);
+        if (!args.q_offsets) {
+            const int64_t last = args.q_offset + args.q_len() - 1;
+            if (args.window_left != 0) begin = args.q_offset - args.window_left + 1;
+            if (args.is_causal) end = std::min(end, last + 1);
+            if (args.window_right != 0) end = std::min(end, last + args.window_right + 1);
+        }
         begin = std::clamp<int64_t>(begin, 0, kv_len);
         end = std::clamp<int64_t>(end, begin, kv_len);
     }
@@ -172,9 +176,10 @@ SdpaDivision divide(const Sdpa& args, const SdpaKernel& kernel, uint32_t compute
 size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
     uint64_t bits =
         kernel.head_size | static_cast<uint64_t>(kernel.v_head_size) << 12 | static_cast<uint64_t>(kernel.rows) << 24;
-    bits |= static_cast<uint64_t>(kernel.single_launch) << 56 | static_cast<uint64_t>(kernel.slots) << 57 |
-            static_cast<uint64_t>(kernel.is_fused) << 58 | static_cast<uint64_t>(kernel.append) << 59 |
-            static_cast<uint64_t>(kernel.statistic) << 60 | static_cast<uint64_t>(kernel.has_entries) << 63;
+    bits |= static_cast<uint64_t>(kernel.lengths) << 55 | static_cast<uint64_t>(kernel.single_launch) << 56 |
+            static_cast<uint64_t>(kernel.slots) << 57 | static_cast<uint64_t>(kernel.is_fused) << 58 |
+            static_cast<uint64_t>(kernel.append) << 59 | static_cast<uint64_t>(kernel.statistic) << 60 |
+            static_cast<uint64_t>(kernel.has_entries) << 63;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {
         formats = formats << 16 | static_cast<uint64_t>(one.k) << 8 | static_cast<uint64_t>(one.v);

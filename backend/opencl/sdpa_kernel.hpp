@@ -30,6 +30,7 @@ struct SdpaKernel {
     Statistic statistic = Statistic::none; // of fused attention
     bool has_entries = false;              // several of them in one launch
     bool append = false;                   // attention that stores a token before, over rows without slots
+    bool lengths = false;                  // batch entries have lengths or query offsets of their own
     uint32_t segments = 0;
     std::array<Formats, SDPA_MOST_SEGMENTS> formats;
     uint32_t head_size = 0;

@@ -107,6 +107,8 @@ sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDi
     params.q_type = static_cast<uint32_t>(args.q.type);
     params.out_type = static_cast<uint32_t>(args.out.type);
     params.mask_type = static_cast<uint32_t>(args.mask.type);
+    params.kv_lengths_type = static_cast<uint32_t>(args.kv_lengths.type);
+    params.q_offsets_type = static_cast<uint32_t>(args.q_offsets.type);
     params.has_slopes = static_cast<bool>(args.mask_slopes);
     params.has_alibi = static_cast<bool>(args.alibi_slopes);
     params.has_sinks = static_cast<bool>(args.head_sink);
@@ -244,6 +246,13 @@ void bind(Operation& operation, const SdpaKernel& kernel, const Sdpa& args, cons
     memory.assign({q.memory, out.memory, mask.memory, slopes.memory, alibi.memory, sinks.memory, scores.memory,
                    stats.memory, skipped.memory, carried.memory, prepared.division.splits > 1 ? scratch : nullptr});
     bind_segments(operation, args, kernel, fused, params, memory);
+    if (kernel.lengths) {
+        const Bound lengths = operation.bind(args.kv_lengths, Access::read);
+        const Bound offsets = operation.bind(args.q_offsets, Access::read);
+        params.kv_lengths_offset = lengths.offset;
+        params.q_offsets_offset = offsets.offset;
+        memory.insert(memory.end(), {lengths.memory, offsets.memory});
+    }
     if (kernel.append) bind_deferred(operation, *fused.deferred, params, memory);
     if (kernel.is_fused) prepared.accumulated = bind_fused(operation, kernel, fused, prepared.division, params, memory);
     params.combine_groups = has_keys_to_finish(kernel, args, params) ? prepared.division.splits : 1;

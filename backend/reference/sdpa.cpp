@@ -1,6 +1,7 @@
 // The formula of winnow_sdpa_desc, one query row at a time, in the order in which the header writes it.
 #include "reference/operations.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -30,16 +31,22 @@ struct Stored {
     std::vector<int64_t> positions; // negative: nothing is there
 };
 
-void gather(const Segment& segment, int64_t batch, int64_t head, Stored& to) {
+// Adds the first `length` rows of a KV head.
+void gather(const Segment& segment, int64_t batch, int64_t head, int64_t length, Stored& to) {
     if (!segment.has_rows_of(head)) return; // a segment that shares these slots has them
     Segment its = heads_of(segment, head, 1);
     for (Tensor* each : {&its.k, &its.v, &its.tokens}) each->offset += static_cast<uint64_t>(batch * each->stride[0]);
-    for (int64_t slot = 0; slot < its.slots(); ++slot) {
+    for (int64_t slot = 0; slot < std::min(its.slots(), length); ++slot) {
         to.keys.push_back(slot_row(its.k, its.k_mean, 0, slot));
         to.values.push_back(slot_row(its.v, its.v_mean, 0, slot));
         const int32_t token = its.tokens ? entry(its.tokens, 0, slot) : static_cast<int32_t>(slot);
         to.positions.push_back(is_live(token) ? token_id_of(token) : free_slot);
     }
+}
+
+// Reads a batch entry's number and clamps it; `absent` is that of all entries where there is no tensor.
+int64_t per_entry(const Tensor& tensor, int64_t batch, int64_t absent, int64_t least, int64_t most) {
+    return tensor ? std::clamp(load_index(tensor.type, address(tensor, 0, 0, 0, batch)), least, most) : absent;
 }
 
 double per_head(const Tensor& tensor, int64_t head, double absent) {
@@ -181,6 +188,9 @@ void attend_row(const Sdpa& args, const Row& row, const Stored& stored) {
             store(args.scores_out.type,
                   address(args.scores_out, row.batch, row.head, row.token, static_cast<int64_t>(key)),
                   probabilities[key]);
+    for (auto key = static_cast<int64_t>(keys); args.scores_out && key < args.kv_len(); ++key)
+        store(args.scores_out.type, address(args.scores_out, row.batch, row.head, row.token, key),
+              args.scores_mode == Scores::probs ? 0 : -infinity);
     if (args.row_stats) {
         store(args.row_stats.type, address(args.row_stats, row.batch, row.head, row.token, 0), maximum);
         store(args.row_stats.type, address(args.row_stats, row.batch, row.head, row.token, 1), sum);
@@ -199,14 +209,18 @@ void require_supported(const Sdpa& args) {
 }
 
 void sdpa(const Sdpa& args) {
-    for (int64_t batch = 0; batch < args.batch(); ++batch)
+    for (int64_t batch = 0; batch < args.batch(); ++batch) {
+        const int64_t length = per_entry(args.kv_lengths, batch, args.kv_len(), 0, args.kv_len());
+        const int64_t offset = per_entry(args.q_offsets, batch, args.q_offset, -position_limit, position_limit);
         for (int64_t kv_head = 0; kv_head < args.kv_heads(); ++kv_head) {
             Stored stored;
-            for (const Segment& segment : args.segments) gather(segment, batch / args.kv_share(), kv_head, stored);
+            for (const Segment& segment : args.segments)
+                gather(segment, batch / args.kv_share(), kv_head, length, stored);
             for (int64_t head = kv_head * args.group(); head < (kv_head + 1) * args.group(); ++head)
                 for (int64_t token = 0; token < args.q_len(); ++token)
-                    attend_row(args, {batch, head, token, args.q_offset + token}, stored);
+                    attend_row(args, {batch, head, token, offset + token}, stored);
         }
+    }
 }
 
 } // namespace winnow::reference

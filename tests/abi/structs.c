@@ -148,8 +148,8 @@ static void check_half_a_pointer(abi_run *run, const abi_backend *backend, const
     const uint32_t ours = sizeof work.sdpa;
     uint32_t short_by;
     abi_prepare(&work);
-    memset(&work.sdpa.slot_positions, 0xee, sizeof work.sdpa.slot_positions);
-    for (short_by = 1; short_by <= sizeof work.sdpa.slot_positions; ++short_by) {
+    memset(&work.sdpa.q_offsets, 0xee, sizeof work.sdpa.q_offsets);
+    for (short_by = 1; short_by <= sizeof work.sdpa.q_offsets; ++short_by) {
         work.sdpa.struct_size = ours - short_by;
         EXPECT_STATUS(call_work(backend, &work, &work.sdpa, NULL), WINNOW_ERROR_INVALID_ARGUMENT);
     }

@@ -19,7 +19,8 @@ namespace {
 struct SdpaCall {
     SdpaProblem problem;
     winnow_sdpa_desc desc{};
-    winnow_tensor q, k, v, out, mask, slopes, alibi, sink, slots, scores, stats; // copies, to be damaged freely
+    winnow_tensor q, k, v, out, mask, slopes, alibi, sink, slots, lengths, offsets, scores,
+        stats; // to be damaged freely
 
     explicit SdpaCall(const SdpaCase& c = shape()) : problem(c, 11) {
         problem.bind(subject());
@@ -33,6 +34,8 @@ struct SdpaCall {
         alibi = *desc.alibi_slopes;
         sink = *desc.head_sink;
         if (desc.slot_positions) slots = *desc.slot_positions;
+        if (desc.kv_lengths) lengths = *desc.kv_lengths;
+        if (desc.q_offsets) offsets = *desc.q_offsets;
         scores = *desc.scores_out;
         stats = *desc.row_stats;
         desc.q = &q;
@@ -44,6 +47,8 @@ struct SdpaCall {
         desc.alibi_slopes = &alibi;
         desc.head_sink = &sink;
         if (desc.slot_positions) desc.slot_positions = &slots;
+        if (desc.kv_lengths) desc.kv_lengths = &lengths;
+        if (desc.q_offsets) desc.q_offsets = &offsets;
         desc.scores_out = &scores;
         desc.row_stats = &stats;
     }
@@ -76,6 +81,16 @@ struct SdpaSlotsCall : SdpaCall {
     static SdpaCase shape_with_slots() {
         SdpaCase c = shape();
         c.slots = Slots::with_free;
+        return c;
+    }
+};
+
+struct SdpaLengthsCall : SdpaCall {
+    SdpaLengthsCall() : SdpaCall(shape_with_lengths()) {}
+    static SdpaCase shape_with_lengths() {
+        SdpaCase c = shape();
+        c.kv_lengths = {20, 3};
+        c.q_offsets = {0, 5};
         return c;
     }
 };
@@ -222,6 +237,35 @@ std::vector<Fault<SdpaSlotsCall>> sdpa_slots_faults() {
     return faults;
 }
 
+std::vector<Fault<SdpaLengthsCall>> sdpa_lengths_faults() {
+    using C = SdpaLengthsCall;
+    std::vector<Fault<C>> faults;
+    const std::pair<const char*, winnow_tensor C::*> tensors[] = {{"kv_lengths", &C::lengths},
+                                                                  {"q_offsets", &C::offsets}};
+    for (const auto& [argument, tensor] : tensors) {
+        std::vector<Fault<C>> own;
+        add_tensor_faults<C>(own, argument, tensor, false);
+        for (Fault<C>& fault : own) // one row, whose strides are never used
+            if (fault.wrong.name != "last byte beyond the buffer") faults.push_back(fault);
+        auto add = [&, argument = argument, tensor = tensor](const char* name, auto damage) {
+            faults.push_back({{name, argument}, [=](C& c) { damage(c.*tensor, c); }});
+        };
+        add("wrong type", [](winnow_tensor& t, C&) { t.type = WINNOW_TYPE_F32; });
+        add("too few entries", [](winnow_tensor& t, C&) { t.shape[3] = 1; });
+        add("too many entries", [](winnow_tensor& t, C&) { t.shape[3] = 3; });
+        add("an entry to a row", [](winnow_tensor& t, C&) {
+            t.shape[0] = 2;
+            t.shape[3] = 1;
+        });
+        add("the memory of an output", [](winnow_tensor& t, C& c) {
+            t.buffer = c.stats.buffer;
+            t.offset = c.stats.offset;
+        });
+    }
+    faults.push_back({{"given with q_offsets", "q_offset"}, [](C& c) { c.desc.q_offset = 1; }});
+    return faults;
+}
+
 struct AppendCall {
     TestTensor tensors[6];
     winnow_kv_append_desc desc{};
@@ -318,6 +362,12 @@ TEST(sdpa_bad_input, of_slot_positions_is_refused_by_name) {
     good.mask.shape[3] = 19;
     EXPECT_EQ(subject().run(good.desc), WINNOW_OK) << subject().message();
     for (const auto& fault : sdpa_slots_faults()) expect_refused(fault);
+}
+
+TEST(sdpa_bad_input, of_lengths_is_refused_by_name) {
+    SdpaLengthsCall good;
+    EXPECT_EQ(subject().run(good.desc), WINNOW_OK) << subject().message();
+    for (const auto& fault : sdpa_lengths_faults()) expect_refused(fault);
 }
 
 TEST(kv_append_bad_input, the_call_is_good_before_it_is_damaged) {

@@ -1,8 +1,10 @@
 // What an attention kernel is tried with: the axes of a case. Needs nothing but winnow.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "winnow.h"
 
@@ -103,6 +105,10 @@ struct SdpaCase {
     SlotsShape slots_shape = SlotsShape::full;
     Layout slots_layout = Layout::packed;
 
+    // Of each batch entry, as the call gets them; empty: none. Rows past every length that is theirs are garbage.
+    std::vector<int64_t> kv_lengths, q_offsets;
+    uint32_t lengths_type = WINNOW_TYPE_I32; // of both
+
     bool is_causal = false;
     int64_t q_offset = 0, window_left = 0, window_right = 0;
     Sink sink = Sink::none;
@@ -113,6 +119,16 @@ struct SdpaCase {
     uint32_t norm = WINNOW_NORM_DEFAULT; // of packed keys and values, where their format has one
     float v_threshold = 0;
     bool count_skipped = false; // v_rows_skipped is given
+
+    // What the description promises of a batch entry.
+    int64_t length_of(int64_t entry) const {
+        if (kv_lengths.empty()) return kv_len;
+        return std::clamp<int64_t>(kv_lengths[static_cast<size_t>(entry)], 0, kv_len);
+    }
+    int64_t offset_of(int64_t entry) const {
+        constexpr int64_t limit = int64_t{1} << 48;
+        return q_offsets.empty() ? q_offset : std::clamp(q_offsets[static_cast<size_t>(entry)], -limit, limit);
+    }
 };
 
 } // namespace winnow::conformance

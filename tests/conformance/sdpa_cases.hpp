@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sdpa_case.hpp"
+#include "sdpa_lengths_cases.hpp"
 #include "sdpa_slots_cases.hpp"
 
 namespace winnow::conformance {
@@ -459,6 +460,7 @@ private:
 inline std::vector<SdpaCase> sdpa_cases() {
     std::vector<SdpaCase> rows = SdpaTable::build();
     for (SdpaCase& row : sdpa_slots_cases()) rows.push_back(std::move(row));
+    for (SdpaCase& row : sdpa_lengths_cases()) rows.push_back(std::move(row));
     return rows;
 }
 

@@ -154,7 +154,8 @@ private:
             if (std::isfinite(mask)) size += std::fabs(slope * mask);
         }
         if (got_.alibi_slopes)
-            size += std::fabs(got_.alibi_slopes.get({0, 0, 0, h}) * static_cast<double>(position - c_.q_offset - i));
+            size +=
+                std::fabs(got_.alibi_slopes.get({0, 0, 0, h}) * static_cast<double>(position - c_.offset_of(b) - i));
         return size;
     }
 
@@ -271,12 +272,42 @@ private:
     Complaints complaints_;
 };
 
-SdpaProblem run_reference(const SdpaProblem& problem, uint32_t scores_mode) {
-    SdpaProblem copy = problem.for_reference(scores_mode);
-    copy.bind(reference());
-    const winnow_sdpa_desc desc = copy.desc();
+void run_on_reference(SdpaProblem& problem) {
+    problem.bind(reference());
+    const winnow_sdpa_desc desc = problem.desc();
     if (reference().run(desc) != WINNOW_OK || reference().api().finish(reference().context()) != WINNOW_OK)
         throw std::runtime_error("the reference refuses the case: " + reference().message());
+}
+
+// Puts one batch entry's results, which a call for it alone has, where they belong; `keys` of them count.
+void take_entry(SdpaProblem& all, const SdpaProblem& alone, int64_t entry, int64_t keys) {
+    const double hidden = all.shape.scores_mode == WINNOW_SCORES_PROBS ? 0 : -std::numeric_limits<double>::infinity();
+    const auto take = [&](TestTensor& to, const TestTensor& from, int64_t count, double otherwise) {
+        from.each_row([&](Index at) {
+            for (at[3] = 0; at[3] < to.shape()[3]; ++at[3])
+                to.set({entry, at[1], at[2], at[3]}, at[3] < count ? from.get(at) : otherwise);
+        });
+    };
+    take(all.scores_out, alone.scores_out, keys, hidden);
+    take(all.out, alone.out, keys > 0 ? all.shape.v_head_size : 0, 0);
+    take(all.row_stats, alone.row_stats, keys > 0 ? 2 : 0, 0);
+    for (int64_t h = 0; keys == 0 && h < all.shape.q_heads; ++h)
+        for (int64_t i = 0; i < all.shape.q_len; ++i)
+            all.row_stats.set({entry, h, i, 0}, -std::numeric_limits<double>::infinity());
+}
+
+// Where batch entries have lengths or offsets of their own, each comes of a call that knows of neither.
+SdpaProblem run_reference(const SdpaProblem& problem, uint32_t scores_mode) {
+    SdpaProblem copy = problem.for_reference(scores_mode);
+    if (!problem.kv_lengths && !problem.q_offsets) {
+        run_on_reference(copy);
+        return copy;
+    }
+    for (int64_t entry = 0; entry < copy.shape.batch; ++entry) {
+        SdpaProblem alone = copy.entry_alone(entry);
+        run_on_reference(alone);
+        take_entry(copy, alone, entry, copy.shape.length_of(entry));
+    }
     return copy;
 }
 

@@ -59,18 +59,24 @@ double smallest_denormals(uint32_t type, Source& source) {
 }
 
 // Of garbage_unseen: what is hidden. With a mask, single keys between those that are seen, too.
-bool is_garbage(const SdpaCase& c, int64_t key) {
+bool is_hidden(const SdpaCase& c, int64_t key) {
     const bool has_holes = c.mask_shape == MaskShape::shared && c.slots == Slots::none;
     return c.content == Content::garbage_unseen && (key >= c.kv_len / 2 || (has_holes && key % 7 == 3));
 }
 
+// Whether a row of K and V is hidden, or comes after the lengths of all batch entries that share it.
+bool is_garbage(const SdpaCase& c, const Index& row) {
+    const int64_t share = c.batch / c.kv_batch;
+    int64_t end = 0;
+    for (int64_t entry = row[0] * share; entry < (row[0] + 1) * share; ++entry) end = std::max(end, c.length_of(entry));
+    return row[2] >= end || is_hidden(c, row[2]);
+}
+
 double key_or_value(const Index& at, uint32_t type, const SdpaCase& c, bool is_key, Source& source) {
     const double number = (is_key && c.content == Content::huge_logits ? 100 : 1) * source.normal();
+    if (is_garbage(c, at)) return source.one_in(2) ? not_a_number : source.one_in(2) ? infinity : -infinity;
     switch (c.content) {
     case Content::denormal: return smallest_denormals(type, source);
-    case Content::garbage_unseen:
-        if (!is_garbage(c, at[2])) return number;
-        return source.one_in(2) ? not_a_number : source.one_in(2) ? infinity : -infinity;
     case Content::one_huge: return at[3] == (is_key ? 5 : 3) ? 3000 * number : number;
     case Content::zeros: return source.one_in(2) ? 0.0 : -0.0;
     case Content::beyond_half: return is_key && at[2] == c.kv_len / 2 ? 2e5 + 1e4 * number : number;
@@ -108,10 +114,9 @@ TestTensor fill_keys_or_values(TestTensor& tensor, const SdpaCase& c, bool is_ke
     TestTensor numbers(WINNOW_TYPE_F32, tensor.shape());
     fill_numbers(numbers, WINNOW_TYPE_F16, c, is_key, source);
     pack(numbers, tensor, c.norm);
-    if (c.content == Content::garbage_unseen)
-        tensor.each_row([&](const Index& row) {
-            if (is_garbage(c, row[2])) fill_with_garbage(tensor, row, source);
-        });
+    tensor.each_row([&](const Index& row) {
+        if (is_garbage(c, row)) fill_with_garbage(tensor, row, source);
+    });
     return unpack(tensor);
 }
 
@@ -142,7 +147,7 @@ void fill_mask(TestTensor& mask, const SdpaCase& c, Source& source) {
         case MaskContent::everything: value = hide(); break;
         case MaskContent::not_a_number: break;
         }
-        if (is_garbage(c, at[3])) value = hide();
+        if (is_hidden(c, at[3])) value = hide();
         mask.set(at, value);
     });
     if (c.mask_content == MaskContent::not_a_number) mask.set({0, 0, 0, mask.shape()[3] - 1}, not_a_number);
@@ -176,6 +181,19 @@ void fill_slots(TestTensor& slots, const SdpaCase& c, Source source) {
     });
 }
 
+// Integers of any size, which no double has.
+TestTensor of_entries(const std::vector<int64_t>& numbers, const SdpaCase& c) {
+    if (numbers.empty()) return {};
+    TestTensor tensor(c.lengths_type, {1, 1, 1, static_cast<int64_t>(numbers.size())}, c.q_layout, c.memory);
+    for (size_t entry = 0; entry < numbers.size(); ++entry) {
+        const auto narrow = static_cast<int32_t>(numbers[entry]);
+        const bool is_wide = c.lengths_type == WINNOW_TYPE_I64;
+        std::memcpy(tensor.element({0, 0, 0, static_cast<int64_t>(entry)}),
+                    is_wide ? static_cast<const void*>(&numbers[entry]) : &narrow, is_wide ? 8 : 4);
+    }
+    return tensor;
+}
+
 double first_logit(const SdpaProblem& problem, int64_t head) {
     const SdpaCase& c = problem.shape;
     double dot = 0;
@@ -199,6 +217,8 @@ SdpaProblem::SdpaProblem(const SdpaCase& what, uint64_t seed) : shape(what) {
     if (c.sink != Sink::none) head_sink = TestTensor(WINNOW_TYPE_F32, per_head, c.q_layout, c.memory);
     if (c.slots != Slots::none)
         slot_positions = TestTensor(WINNOW_TYPE_I32, slots_dimensions(c), c.slots_layout, c.memory);
+    kv_lengths = of_entries(c.kv_lengths, c);
+    q_offsets = of_entries(c.q_offsets, c);
     if (c.scores_mode != WINNOW_SCORES_NONE)
         scores_out = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, c.kv_len}, c.out_layout, c.memory);
     if (c.row_stats) row_stats = TestTensor(WINNOW_TYPE_F32, {c.batch, c.q_heads, c.q_len, 2}, c.out_layout, c.memory);
@@ -249,6 +269,31 @@ SdpaProblem SdpaProblem::for_reference(uint32_t scores_mode) const {
     return copy;
 }
 
+SdpaProblem SdpaProblem::entry_alone(int64_t entry) const {
+    const int64_t heads = shape.kv_heads, keys = std::max<int64_t>(shape.length_of(entry), 1);
+    const Index first = {entry, 0, 0, 0}, first_kv = {entry / (shape.batch / shape.kv_batch), 0, 0, 0};
+    SdpaProblem alone = *this;
+    alone.shape.batch = alone.shape.kv_batch = 1;
+    alone.shape.kv_len = keys;
+    alone.shape.q_offset = shape.offset_of(entry);
+    alone.q = q.part(first, {1, shape.q_heads, shape.q_len, shape.head_size});
+    alone.k = k.part(first_kv, {1, heads, keys, shape.head_size});
+    alone.v = v.part(first_kv, {1, heads, keys, shape.v_head_size});
+    alone.out = TestTensor(WINNOW_TYPE_F32, {1, shape.q_heads, shape.q_len, shape.v_head_size});
+    if (mask) {
+        const Shape all = mask.shape();
+        alone.mask = mask.part({entry % all[0], 0, 0, 0}, {1, all[1], all[2], all[3]});
+    }
+    if (slot_positions) {
+        const Shape all = slot_positions.shape();
+        alone.slot_positions = slot_positions.part({first_kv[0] % all[0], 0, 0, 0}, {1, all[1], 1, keys});
+    }
+    alone.kv_lengths = alone.q_offsets = {};
+    alone.scores_out = TestTensor(WINNOW_TYPE_F32, {1, shape.q_heads, shape.q_len, keys});
+    alone.row_stats = TestTensor(WINNOW_TYPE_F32, {1, shape.q_heads, shape.q_len, 2});
+    return alone;
+}
+
 winnow_sdpa_desc SdpaProblem::desc() const {
     winnow_sdpa_desc d{};
     d.struct_size = sizeof d;
@@ -272,6 +317,8 @@ winnow_sdpa_desc SdpaProblem::desc() const {
     d.v_threshold = shape.v_threshold;
     d.v_rows_skipped = v_rows_skipped.view();
     d.slot_positions = slot_positions.view();
+    d.kv_lengths = kv_lengths.view();
+    d.q_offsets = q_offsets.view();
     return d;
 }
 
@@ -291,6 +338,8 @@ std::vector<TestTensor*> SdpaProblem::tensors() {
             &alibi_slopes,
             &head_sink,
             &slot_positions,
+            &kv_lengths,
+            &q_offsets,
             &scores_out,
             &row_stats,
             &v_rows_skipped};
@@ -312,7 +361,9 @@ std::string SdpaProblem::damage() const {
                                                                 {"mask_slopes", &mask_slopes},
                                                                 {"alibi_slopes", &alibi_slopes},
                                                                 {"head_sink", &head_sink},
-                                                                {"slot_positions", &slot_positions}};
+                                                                {"slot_positions", &slot_positions},
+                                                                {"kv_lengths", &kv_lengths},
+                                                                {"q_offsets", &q_offsets}};
     for (const auto& [name, tensor] : inputs)
         if (const std::string text = tensor->change(); !text.empty()) return std::string(name) + ", an input: " + text;
     const std::pair<const char*, const TestTensor*> outputs[] = {
@@ -339,6 +390,8 @@ std::string describe(const SdpaCase& c) {
         text << ", slots " << static_cast<int>(c.slots) << " shape " << static_cast<int>(c.slots_shape) << " layout "
              << static_cast<int>(c.slots_layout);
     if (c.is_causal) text << ", causal";
+    for (const int64_t length : c.kv_lengths) text << ", length " << length;
+    for (const int64_t offset : c.q_offsets) text << ", offset " << offset;
     text << ", q_offset " << c.q_offset << ", window " << c.window_left << "/" << c.window_right << ", sink "
          << static_cast<int>(c.sink) << ", scale " << c.scale << ", softcap " << c.softcap << (c.alibi ? ", alibi" : "")
          << (c.mask_slopes ? ", mask_slopes" : "") << ", scores " << c.scores_mode << (c.row_stats ? ", row_stats" : "")

@@ -14,7 +14,7 @@ namespace winnow::conformance {
 struct SdpaProblem {
     SdpaCase shape;
     TestTensor q, k, v, out;
-    TestTensor mask, mask_slopes, alibi_slopes, head_sink, slot_positions;
+    TestTensor mask, mask_slopes, alibi_slopes, head_sink, slot_positions, kv_lengths, q_offsets;
     TestTensor scores_out, row_stats, v_rows_skipped;
     TestTensor k_numbers, v_numbers; // what packed keys and values stand for; absent where k or v is dense
 
@@ -23,6 +23,8 @@ struct SdpaProblem {
 
     // The problem that the reference is given: these numbers, packed in host memory, with F32 outputs.
     SdpaProblem for_reference(uint32_t scores_mode) const;
+    // One batch entry of such a problem, with as many keys as its length says, at least one.
+    SdpaProblem entry_alone(int64_t entry) const;
     winnow_sdpa_desc desc() const;
     void bind(Session& session);
     void fetch(); // outputs

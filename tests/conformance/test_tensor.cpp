@@ -74,10 +74,12 @@ void TestTensor::each_row(const std::function<void(const Index&)>& f) const {
 
 size_t TestTensor::row_size() const { return conformance::row_size(view_.type, view_.shape[3]); }
 
-TestTensor TestTensor::packed_copy() const {
-    if (!*this) return {};
-    TestTensor copy(type(), shape());
-    each_row([&](const Index& row) { std::memcpy(copy.element(row), element(row), row_size()); });
+TestTensor TestTensor::part(const Index& first, const Shape& shape) const {
+    TestTensor copy(type(), shape);
+    copy.each_row([&](const Index& row) {
+        const Index from = {first[0] + row[0], first[1] + row[1], first[2] + row[2], 0};
+        std::memcpy(copy.element(row), element(from), copy.row_size());
+    });
     return copy;
 }
 

@@ -39,7 +39,9 @@ public:
     void each_row(const std::function<void(const Index&)>& f) const;
     size_t row_size() const;
     // A tensor without gaps in host memory with the same rows, bit for bit.
-    TestTensor packed_copy() const;
+    TestTensor packed_copy() const { return *this ? part({}, shape()) : TestTensor(); }
+    // The same of the elements from `first` on, which begins a row.
+    TestTensor part(const Index& first, const Shape& shape) const;
 
     // Hands the arena to a backend: makes the buffer that the placement asks for. Once per tensor.
     void bind(Session& session);

@@ -85,6 +85,9 @@ void sdpa(Input& input, Descriptions& drawn) {
     desc.v_threshold = input.chance(64) ? static_cast<float>(input.byte()) / 255 : 0;
     desc.v_rows_skipped = maybe(input, drawn, {WINNOW_TYPE_I32, {batch, heads, q_len, 1}, true});
     desc.slot_positions = maybe(input, drawn, {WINNOW_TYPE_I32, {batch, kv_heads, 1, kv_len}});
+    desc.kv_lengths = maybe(input, drawn, {input.choice(indices), {1, 1, 1, batch}});
+    desc.q_offsets = maybe(input, drawn, {input.choice(indices), {1, 1, 1, batch}});
+    if (desc.q_offsets != nullptr && !input.chance(16)) desc.q_offset = 0;
     drawn.twist(desc.flags);
     drawn.twist(desc.scale);
     drawn.twist(desc.softcap);

@@ -31,7 +31,7 @@ SIDES = {("sdpa_vector_workgroup", "K_FORMAT"), ("sdpa_vector_workgroup", "V_FOR
          ("kv_requantize", "SRC_FORMAT"), ("kv_requantize", "DST_FORMAT"), ("kv_dequantize", "SRC_FORMAT"),
          ("slot_evict", "K_FORMAT"), ("slot_evict", "V_FORMAT")}
 # Ways to build sdpa_vector that are kernels of their own.
-BUILDS = ("-DSTEP=1", "-DSTEP=0", "-DSLOTS=1", "-DSLOTS=0", "-DSEGMENTS=1", "-DSEGMENTS=2")
+BUILDS = ("-DSTEP=1", "-DSTEP=0", "-DSLOTS=1", "-DSLOTS=0", "-DSEGMENTS=1", "-DSEGMENTS=2", "-DLENGTHS=1")
 
 
 def simulated(icd, layer, command):

@@ -99,6 +99,10 @@ std::map<std::string, Defect> dense_defects() {
                   for (Segment& segment : a.segments) segment.tokens.stride[1] = 0;
               }}},
         {"slot_positions_of_the_first_batch", {.before_sdpa = [](Sdpa& a) { a.segments[0].tokens.stride[0] = 0; }}},
+        {"kv_lengths_ignored", {.before_sdpa = [](Sdpa& a) { a.kv_lengths = {}; }}},
+        {"kv_lengths_of_the_first_entry", {.before_sdpa = [](Sdpa& a) { a.kv_lengths.stride[3] = 0; }}},
+        {"q_offsets_ignored", {.before_sdpa = [](Sdpa& a) { a.q_offsets = {}; }}},
+        {"q_offsets_of_the_first_entry", {.before_sdpa = [](Sdpa& a) { a.q_offsets.stride[3] = 0; }}},
         {"scores_of_the_wrong_stage",
          {.before_sdpa =
               [](Sdpa& a) {

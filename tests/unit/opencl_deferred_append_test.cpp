@@ -13,6 +13,7 @@ struct DeferredCase {
     bool overwrite = false;     // the rows' memory, between the two
     bool is_causal = false;
     int64_t q_offset = 0, window_left = 0;
+    int32_t length = 0; // in kv_lengths; 0: there is none
     const char* variants = "";
 };
 
@@ -41,6 +42,9 @@ struct Problem {
         sdpa.is_causal = one.is_causal;
         sdpa.q_offset = one.q_offset;
         sdpa.window_left = one.window_left;
+        if (one.length == 0) return;
+        sdpa.kv_lengths = memory.add("kv_lengths", Type::i32, {1, 1, 1, 1});
+        at<int32_t>(sdpa.kv_lengths, 0, 0, 0) = one.length;
     }
 
     void launch(Device& device) {
@@ -121,6 +125,7 @@ std::vector<DeferredCase> make_cases() {
         {.name = "other_rows_attended", .launches = 2, .row_of_attention = 1},
         {.name = "packed", .launches = 2, .type = Type::q8_0},
         {.name = "two_tokens", .launches = 2, .tokens = 2},
+        {.name = "a_length_on_the_device", .launches = 2, .length = 131},
     };
 }
 
