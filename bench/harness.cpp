@@ -224,6 +224,10 @@ void Backend::copy(winnow_cache* cache, int64_t from, int64_t to) {
     check(api().finish(context()));
 }
 
+void Backend::truncate(winnow_cache* cache, int64_t sequence, int64_t length) {
+    check(caches().truncate(cache, sequence, length));
+    check(api().finish(context()));
+}
 void Backend::remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end) {
     check(caches().remove(cache, sequence, begin, end));
     check(api().finish(context()));

@@ -73,7 +73,8 @@ public:
     void enqueue(winnow_cache* cache, const winnow_cache_step_desc& desc);
     void finish();
     uint64_t launches();
-    void copy(winnow_cache* cache, int64_t from, int64_t to); // of sequences; these three wait, too
+    void copy(winnow_cache* cache, int64_t from, int64_t to); // of sequences; these four wait, too
+    void truncate(winnow_cache* cache, int64_t sequence, int64_t length);
     void remove(winnow_cache* cache, int64_t sequence, int64_t begin, int64_t end);
     void shift(winnow_cache* cache, int64_t sequence, int64_t delta); // all positions
     winnow_cache_stats stats(winnow_cache* cache);
@@ -157,6 +158,7 @@ nlohmann::json bench_slots(const Options& options, Backend& backend);
 nlohmann::json bench_cache(const Options& options, Backend& backend);
 nlohmann::json bench_steps(const Options& options, Backend& backend);
 nlohmann::json bench_sequences(const Options& options, Backend& backend);
+nlohmann::json bench_step_cost(const Options& options, Backend& backend);
 nlohmann::json bench_recall(const Options& options, Backend& backend);
 nlohmann::json bench_growth(const Options& options, Backend& backend);
 

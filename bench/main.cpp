@@ -31,6 +31,7 @@ std::vector<std::pair<const char*, Bench>> chosen(const std::string& filter) {
                                                      {"cache", bench_cache},
                                                      {"steps", bench_steps},
                                                      {"sequences", bench_sequences},
+                                                     {"step_cost", bench_step_cost},
                                                      {"recall", bench_recall},
                                                      {"growth", bench_growth}};
     std::vector<std::pair<const char*, Bench>> found;
