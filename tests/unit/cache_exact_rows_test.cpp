@@ -17,13 +17,13 @@
 namespace winnow::cache {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using RowBytes = std::vector<std::byte>;
 
 // Rows of every kind of 16-bit elements: usual numbers, few exponents, all bits, many zeros.
-Bytes draw_row(std::mt19937_64& engine, Type type, size_t elements) {
+RowBytes draw_row(std::mt19937_64& engine, Type type, size_t elements) {
     std::normal_distribution<float> draw;
     const uint64_t kind = engine() % 4;
-    Bytes row(2 * elements);
+    RowBytes row(2 * elements);
     for (size_t i = 0; i < elements; ++i) {
         auto element = static_cast<uint16_t>(engine());
         if (kind == 0 || kind == 3) { // a float's upper bits are a bf16; as f16 they are spread likewise
@@ -45,8 +45,8 @@ TEST(cache_row_record, squeezed_rows_come_back) {
     int squeezed = 0;
     for (int tried = 0; tried < 3000; ++tried) {
         const Type type = tried % 2 == 0 ? Type::f16 : Type::bf16;
-        const Bytes plain = draw_row(engine, type, 1 + engine() % 200);
-        Bytes row = plain;
+        const RowBytes plain = draw_row(engine, type, 1 + engine() % 200);
+        RowBytes row = plain;
         const size_t room = room_of_squeezed(plain, type);
         const std::span<std::byte> rest = write_squeezed(row, type);
         ASSERT_EQ(rest.size(), room);
@@ -56,13 +56,13 @@ TEST(cache_row_record, squeezed_rows_come_back) {
         }
         ++squeezed;
         for (std::byte& each : rest) each = static_cast<std::byte>(engine());
-        const Bytes carried(rest.begin(), rest.end());
+        const RowBytes carried(rest.begin(), rest.end());
         seal(row);
         const RowRecord record = read_record(row, 1, 0);
-        Bytes back(plain.size());
+        RowBytes back(plain.size());
         const std::span<const std::byte> found = unsqueeze(record, type, back);
         ASSERT_EQ(back, plain);
-        ASSERT_EQ(Bytes(found.begin(), found.end()), carried);
+        ASSERT_EQ(RowBytes(found.begin(), found.end()), carried);
     }
     EXPECT_GT(squeezed, 1000);
 }
@@ -71,7 +71,7 @@ TEST(cache_row_record, usual_rows_have_room_for_an_importance) {
     std::mt19937_64 engine(4);
     std::normal_distribution<float> draw;
     for (int tried = 0; tried < 200; ++tried) {
-        Bytes row(128);
+        RowBytes row(128);
         for (size_t i = 0; i < 64; ++i) {
             const float number = draw(engine);
             uint32_t bits = 0;
@@ -89,10 +89,10 @@ TEST(cache_row_record, rows_with_importance_come_back) {
     int written = 0;
     for (int tried = 0; tried < 3000; ++tried) {
         const Type type = tried % 2 == 0 ? Type::f16 : Type::bf16;
-        const Bytes plain = draw_row(engine, type, 1 + engine() % 200);
+        const RowBytes plain = draw_row(engine, type, 1 + engine() % 200);
         if (room_of_squeezed(plain, type) < sizeof(float)) continue;
         ++written;
-        Bytes row = plain, back(plain.size());
+        RowBytes row = plain, back(plain.size());
         constexpr float odd[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()};
         const float importance = tried % 5 == 0 ? odd[tried % 2] : std::normal_distribution<float>()(engine);
         write_with_importance(row, type, importance);
@@ -106,16 +106,16 @@ TEST(cache_row_record, rows_with_importance_come_back) {
     EXPECT_GT(written, 500);
 }
 
-Bytes draw_bytes(std::mt19937_64& engine, uint64_t size) {
-    Bytes bytes(size);
+RowBytes draw_bytes(std::mt19937_64& engine, uint64_t size) {
+    RowBytes bytes(size);
     for (std::byte& each : bytes) each = static_cast<std::byte>(engine());
     return bytes;
 }
 
 TEST(cache_row_record, a_packed_row_may_have_its_importance) {
     std::mt19937_64 engine(8);
-    const Bytes packed = draw_bytes(engine, row_bytes(Type::q8_0, 64));
-    Bytes row(128), too_small(12 + packed.size() + 3);
+    const RowBytes packed = draw_bytes(engine, row_bytes(Type::q8_0, 64));
+    RowBytes row(128), too_small(12 + packed.size() + 3);
     std::span<std::byte> room = write_packed(row, {.type = Type::q8_0, .bytes = packed});
     ASSERT_TRUE(add_importance(row, room, 2.5F));
     EXPECT_EQ(room.size(), row.size() - 12 - packed.size() - 4);
@@ -130,10 +130,10 @@ TEST(cache_row_record, a_packed_row_may_have_its_importance) {
 
 TEST(cache_row_record, values_that_are_a_part_of_their_key_take_no_place) {
     std::mt19937_64 engine(9);
-    const Bytes key = draw_bytes(engine, row_bytes(Type::q8_0, 96));
-    Bytes values(key.end() - static_cast<std::ptrdiff_t>(row_bytes(Type::q8_0, 32)), key.end());
+    const RowBytes key = draw_bytes(engine, row_bytes(Type::q8_0, 96));
+    RowBytes values(key.end() - static_cast<std::ptrdiff_t>(row_bytes(Type::q8_0, 32)), key.end());
     PackedRow packed{.type = Type::q8_0, .v_type = Type::q8_0, .bytes = key, .v_bytes = values, .v_first = 64};
-    Bytes row(12 + key.size());
+    RowBytes row(12 + key.size());
     ASSERT_NE(write_packed(row, packed).data(), nullptr);
     seal(row);
     const RowRecord record = read_record(row, 96, 32, 64);
@@ -147,7 +147,7 @@ TEST(cache_row_record, forged_records_are_refused_or_read) {
     std::mt19937_64 engine(5);
     int refused = 0;
     for (int tried = 0; tried < 20000; ++tried) {
-        Bytes row(2 * (1 + engine() % 100));
+        RowBytes row(2 * (1 + engine() % 100));
         for (std::byte& each : row) each = static_cast<std::byte>(engine());
         if (row.size() < 6) continue;
         std::memcpy(row.data(), &row_marker, 2);
@@ -157,7 +157,7 @@ TEST(cache_row_record, forged_records_are_refused_or_read) {
         seal(row);
         try {
             const RowRecord record = read_record(row, static_cast<int64_t>(row.size() / 2), 32);
-            Bytes back(row.size());
+            RowBytes back(row.size());
             if (is_squeezed(record.kind)) unsqueeze(record, Type::f16, back);
         } catch (const Error& error) {
             EXPECT_NE(std::string(error.what()).find("a row's record"), std::string::npos) << error.what();
@@ -193,7 +193,7 @@ TEST(cache_ledger, comes_back) {
     std::mt19937_64 engine(6);
     for (int tried = 0; tried < 500; ++tried) {
         const Ledger ledger = draw_ledger(engine, 3);
-        const Bytes bytes = to_bytes(ledger);
+        const RowBytes bytes = to_bytes(ledger);
         ASSERT_EQ(ledger_size(bytes), bytes.size());
         const std::optional<Ledger> back = to_ledger(bytes, 3, 100);
         ASSERT_TRUE(back);
@@ -207,7 +207,7 @@ TEST(cache_ledger, comes_back) {
 }
 
 // Changes some bytes behind the frame and puts the check right.
-void forge(Bytes& ledger, std::mt19937_64& engine) {
+void forge(RowBytes& ledger, std::mt19937_64& engine) {
     for (uint64_t times = 1 + engine() % 3; times > 0; --times)
         ledger[ledger_head + engine() % (ledger.size() - ledger_head)] = static_cast<std::byte>(engine());
     const auto check = static_cast<uint32_t>(XXH3_64bits(&ledger[ledger_head], ledger.size() - ledger_head));
@@ -218,7 +218,7 @@ TEST(cache_ledger, forged_ones_are_refused_or_read) {
     std::mt19937_64 engine(7);
     int refused = 0;
     for (int tried = 0; tried < 5000; ++tried) {
-        Bytes bytes = to_bytes(draw_ledger(engine, 3));
+        RowBytes bytes = to_bytes(draw_ledger(engine, 3));
         forge(bytes, engine);
         try {
             to_ledger(bytes, 3, 100);

@@ -11,7 +11,7 @@ namespace winnow::cache {
 namespace {
 
 constexpr int64_t sequences = 3, kv_heads = 2, q_heads = 4, size = 32, prompt = 300, queries = 100;
-const Shape shape = {1, kv_heads, size, size, 400};
+const AlikeLayers sizes = {1, kv_heads, size, size, 400, 0, q_heads};
 
 HostRows drawn(int64_t heads, int64_t tokens) {
     HostRows rows(heads, tokens, size);
@@ -21,8 +21,7 @@ HostRows drawn(int64_t heads, int64_t tokens) {
 
 class cache_step_memory : public testing::Test {
 protected:
-    cache_step_memory()
-        : cache_(device_, {"winnow:recall=host,k=q8_0,v=q8_0,budget=40000B", shape, q_heads, sequences, 0, {}}) {
+    cache_step_memory() : cache_(device_, {"winnow:recall=host,k=q8_0,v=q8_0,budget=40000B", sizes, sequences, 0, {}}) {
         HostRows k = drawn(kv_heads, prompt);
         for (int64_t sequence = 0; sequence < sequences; ++sequence) {
             CacheStep args;

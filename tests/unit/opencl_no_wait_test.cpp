@@ -150,7 +150,7 @@ protected:
         if (is_over()) return;
         SCOPED_TRACE(config + ", " + variants);
         const bool in_buffers = !variants.empty();
-        const WorkerQueues workers = open_worker_queues(cpu_request());
+        const WorkerQueues workers = open_worker_queues(cpu_request(), parse_variants(""));
         const auto device = backend::create(on_queue(workers.front(), variants)),
                    freely = backend::create(cpu_request(variants));
         std::vector<Drawn> steps = draw_steps(*device, in_buffers), others = draw_steps(*freely, in_buffers);
