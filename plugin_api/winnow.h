@@ -34,13 +34,13 @@ extern "C" {
 
 /* ---- Version ------------------------------------------------------------------------------------------ */
 
-/* Version 0.4 is the first that is going to be released. Until then it is open: fields and slots may still move. From
- * its release on, structs and tables only grow, and a comment shows where each version of them ended. */
+/* Version 0.9 is the first one to be released, and what 1.0 is going to be if its users find no fault with it. From its
+ * release on, structs and tables only grow, and a comment shows where each version of them ended. */
 
 #define WINNOW_MAKE_VERSION(major, minor) ((((uint32_t)(major)) << 16) | (uint32_t)(minor))
 #define WINNOW_VERSION_MAJOR(version) ((uint32_t)(version) >> 16)
 #define WINNOW_VERSION_MINOR(version) ((uint32_t)(version)&0xffffu)
-#define WINNOW_API_VERSION WINNOW_MAKE_VERSION(0, 4)
+#define WINNOW_API_VERSION WINNOW_MAKE_VERSION(0, 9)
 
 /* ---- Status ------------------------------------------------------------------------------------------- */
 

@@ -295,7 +295,7 @@ typedef struct winnow_cache_info {
 
 /* get_table gives it by this name and version. */
 #define WINNOW_CACHE_TABLE "winnow_cache"
-#define WINNOW_CACHE_VERSION WINNOW_MAKE_VERSION(0, 4)
+#define WINNOW_CACHE_VERSION WINNOW_MAKE_VERSION(0, 9)
 
 /* No slot is NULL. Later versions append. */
 typedef struct winnow_cache_api {

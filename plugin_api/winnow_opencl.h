@@ -39,7 +39,7 @@ typedef struct winnow_opencl_memory {
 
 /* get_table gives it by this name and version. */
 #define WINNOW_OPENCL_TABLE "winnow_opencl"
-#define WINNOW_OPENCL_VERSION WINNOW_MAKE_VERSION(0, 4)
+#define WINNOW_OPENCL_VERSION WINNOW_MAKE_VERSION(0, 9)
 
 /* No slot is NULL. Later versions append. */
 typedef struct winnow_opencl_api {
