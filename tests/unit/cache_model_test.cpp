@@ -281,6 +281,7 @@ private:
         if (draw(2) == 0) {
             cache_.reset();
             device_.most_in_use = device_.in_use;
+            before.evictions = before.eviction_passes = before.steps = 0; // a stream has no counters
         }
         cache_.load({.path = path});
         cache_.stats(after);
