@@ -62,16 +62,13 @@ void check_layout(const Tensor& tensor, const TensorRules& rules) {
     }
 }
 
-void check_memory(const winnow_context& context, const winnow_tensor& desc, const Tensor& tensor,
-                  const TensorRules& rules) {
+void check_memory(const winnow_tensor& desc, const Tensor& tensor, const TensorRules& rules) {
     const uint64_t unit = alignment(tensor.type);
     uint64_t first = 0;
     if (desc.buffer != nullptr) {
         if (desc.data != nullptr)
             invalid(std::string(rules.name) + " has both a buffer and data, expected one of them");
-        if (!context.buffers.contains(desc.buffer)) {
-            invalid(std::string(rules.name) + ".buffer is not a buffer of this context");
-        }
+        if (tensor.buffer == nullptr) invalid(std::string(rules.name) + ".buffer is not a buffer of this context");
         const uint64_t size = tensor.buffer->size();
         const uint64_t extent = tensor.extent();
         if (extent > size || tensor.offset > size - extent) {
@@ -154,7 +151,7 @@ Tensor to_tensor(const winnow_context& context, const winnow_tensor* desc, const
     if (memory == Memory::optional && given.buffer == nullptr && given.data == nullptr) return tensor;
     if (given.buffer != nullptr && context.buffers.contains(given.buffer)) tensor.buffer = given.buffer->buffer.get();
     tensor.data = static_cast<std::byte*>(given.data);
-    check_memory(context, given, tensor, rules);
+    check_memory(given, tensor, rules);
     return tensor;
 }
 

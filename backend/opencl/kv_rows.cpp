@@ -50,10 +50,10 @@ kv_rows_params make_params(const RowsMoved& args, const Variant& variant, uint32
 
 } // namespace
 
-void check_row(const Tensor& tensor, const char* name, bool is_whole) {
+void check_row(const Tensor& tensor, const char* name, bool is_whole, const char* side) {
     if (!is_storage_format(tensor.type)) {
         throw Error(WINNOW_ERROR_UNSUPPORTED,
-                    std::string(name) + ": no kernel takes the format " + type_name(tensor.type));
+                    std::string(name) + side + ": no kernel takes the format " + type_name(tensor.type));
     }
     if (is_in_order(tensor.type)) return; // if anything limits its rows, the other tensor does
     int64_t most = std::numeric_limits<int64_t>::max();
@@ -62,9 +62,9 @@ void check_row(const Tensor& tensor, const char* name, bool is_whole) {
     else if (is_whole)
         most = largest_whole_row;
     if (tensor.shape[3] > most) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ": rows of " + type_name(tensor.type) + " of up to " +
-                                                  std::to_string(most) + " elements are supported, given are " +
-                                                  std::to_string(tensor.shape[3]));
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    std::string(name) + side + ": rows of " + type_name(tensor.type) + " of up to " +
+                        std::to_string(most) + " elements are supported, given are " + std::to_string(tensor.shape[3]));
     }
 }
 

@@ -20,8 +20,8 @@ namespace winnow::opencl {
 // rotation takes up to largest_rotation. All other rows are taken in parts, however long they are.
 constexpr int64_t largest_whole_row = 4096;
 
-// Throw UNSUPPORTED with the reason. name: of the tensor, in messages.
-void check_row(const Tensor& tensor, const char* name, bool is_whole = false);
+// Throw UNSUPPORTED with the reason. name: of the tensor, in messages; side: the end of it.
+void check_row(const Tensor& tensor, const char* name, bool is_whole = false, const char* side = "");
 void check_row_count(const std::array<int64_t, 4>& rows, const char* name); // [a, b, rows, elements]
 
 // The variant of an operation on rows, slots or pages, or that of a shape.

@@ -42,8 +42,8 @@ BoundSegment bind_segment(Operation& operation, const Segment& segment, Access a
 }
 
 void check_segment(const Segment& segment, const char* name) {
-    check_row(segment.k, (std::string(name) + " k").c_str());
-    check_row(segment.v, (std::string(name) + " v").c_str());
+    check_row(segment.k, name, false, " k");
+    check_row(segment.v, name, false, " v");
 }
 
 Kernel& SegmentKernel::get(Runtime& runtime, const Tensor& k, const Tensor& v, std::span<const Segment> lower) {
