@@ -278,6 +278,8 @@ public:
     virtual std::string validate(const KvRequantize& args) const = 0;
     virtual std::string validate(const KvDequantize& args) const = 0;
     virtual std::string validate(const Hadamard& args) const = 0;
+    // Throws what `validate` throws, and makes no text of the variant: each step of a cache asks.
+    virtual void check(const Sdpa& args) const { validate(args); }
 
     // Enqueue. With want_event the returned event completes with this operation; otherwise it may be null.
     virtual std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) = 0;

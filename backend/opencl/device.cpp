@@ -58,6 +58,7 @@ public:
     }
 
     std::string validate(const Sdpa& args) const override { return sdpa_.validate(args); }
+    void check(const Sdpa& args) const override { sdpa_.check(args); }
     std::string validate(const KvAppend& args) const override { return opencl::validate(runtime_, args); }
     std::unique_ptr<Event> launch(const Sdpa& args, bool want_event) override {
         const Segment& first = args.segments.front();

@@ -70,11 +70,12 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
     for (const Segment& segment : args.segments) kernel.formats[kernel.segments++] = {segment.k.type, segment.v.type};
     kernel.head_size = static_cast<uint32_t>(args.head_size());
     kernel.v_head_size = static_cast<uint32_t>(args.v_head_size());
-    const Variant& variant = choose_variant(
-        "sdpa", runtime_.capabilities(), options_, args.q_len(), args.group() * args.q_len(), [&](const Variant& row) {
-            const bool is_of_prompts = row.fewest_rows > 1;
-            return !is_of_prompts || gains_by_blocks(row, args, kernel, runtime_.capabilities(), options_);
-        });
+    const auto takes = [&](const Variant& row) {
+        const bool is_of_prompts = row.fewest_rows > 1;
+        return !is_of_prompts || gains_by_blocks(row, args, kernel, runtime_.capabilities(), options_);
+    };
+    const Variant& variant = choose_variant("sdpa", runtime_.capabilities(), options_, args.q_len(),
+                                            args.group() * args.q_len(), std::cref(takes)); // copied, it takes memory
     kernel.variant = &variant;
     kernel.rows = variant.rows_of_group(args, runtime_.capabilities());
     if (kernel.rows == 0)
@@ -108,14 +109,6 @@ std::unique_ptr<Event> SdpaLauncher::launch(const Sdpa& args, bool want_event) {
 
 namespace {
 
-// Its attention, without the memory that one launch does not need.
-Sdpa fused_attention(const SlotAttend& args) {
-    Sdpa attention = args.attention;
-    attention.scores_mode = Scores::none;
-    attention.scores_out = attention.row_stats = {};
-    return attention;
-}
-
 // Appends the token where the attention cannot.
 SdpaFused begin_fused(Runtime& runtime, SegmentKernel& slot_append, const SlotAttend& args) {
     SdpaFused fused{.args = &args};
@@ -126,20 +119,19 @@ SdpaFused begin_fused(Runtime& runtime, SegmentKernel& slot_append, const SlotAt
 
 } // namespace
 
-std::optional<SdpaKernel> SdpaLauncher::fused_kernel(const SlotAttend& args, const Sdpa& attention) const {
-    SdpaKernel kernel = choose(attention);
-    if (!can_be_fused(kernel, attention)) return std::nullopt;
+std::optional<SdpaKernel> SdpaLauncher::fused_kernel(const SlotAttend& args) const {
+    SdpaKernel kernel = choose(args.attention);
+    if (!can_be_fused(kernel, args.attention)) return std::nullopt;
     kernel.is_fused = true;
     kernel.statistic = args.importance.statistic;
     return kernel;
 }
 
 bool SdpaLauncher::attend(const SlotAttend& args, SegmentKernel& slot_append) {
-    const Sdpa attention = fused_attention(args);
-    const std::optional<SdpaKernel> kernel = fused_kernel(args, attention);
+    const std::optional<SdpaKernel> kernel = fused_kernel(args);
     if (!kernel) return false;
     const SdpaFused fused = begin_fused(runtime_, slot_append, args);
-    launch_sdpa(runtime_, programs_, *kernel, attention, options_, false, fused);
+    launch_sdpa(runtime_, programs_, *kernel, args.attention, options_, false, fused);
     return true;
 }
 
@@ -151,12 +143,11 @@ void SdpaLauncher::attend(std::span<const SlotAttend> all, SegmentKernel& slot_a
     }
     struct Group {
         SdpaKernel kernel;
-        std::vector<FusedAttention> together;
+        std::vector<SdpaFused> together;
     };
     std::vector<Group> groups;
     for (const SlotAttend& args : all) {
-        Sdpa attention = fused_attention(args);
-        const std::optional<SdpaKernel> kernel = fused_kernel(args, attention);
+        const std::optional<SdpaKernel> kernel = fused_kernel(args);
         if (!kernel) {
             alone(args);
             continue;
@@ -164,16 +155,15 @@ void SdpaLauncher::attend(std::span<const SlotAttend> all, SegmentKernel& slot_a
         auto its =
             std::find_if(groups.begin(), groups.end(), [&](const Group& each) { return each.kernel == *kernel; });
         if (its == groups.end()) its = groups.insert(its, {*kernel, {}});
-        its->together.push_back({std::move(attention), {.args = &args}});
+        its->together.push_back({.args = &args});
     }
     for (Group& group : groups) {
         if (group.together.size() == 1 || !can_launch_together(runtime_, group.kernel, group.together)) {
-            for (const FusedAttention& each : group.together) alone(*each.fused.args);
+            for (const SdpaFused& each : group.together) alone(*each.args);
             continue;
         }
-        launch_together(runtime_, programs_, group.kernel, group.together, options_, [&](FusedAttention& each) {
-            each.fused = begin_fused(runtime_, slot_append, *each.fused.args);
-        });
+        launch_together(runtime_, programs_, group.kernel, group.together, options_,
+                        [&](SdpaFused& each) { each = begin_fused(runtime_, slot_append, *each.args); });
     }
 }
 

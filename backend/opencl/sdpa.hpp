@@ -19,6 +19,7 @@ public:
 
     // The name of the variant that would run; throws UNSUPPORTED with the reason. No side effect.
     std::string validate(const Sdpa& args) const;
+    void check(const Sdpa& args) const { choose(args); } // the same without the name
     std::unique_ptr<Event> launch(const Sdpa& args, bool want_event);
 
     // All in one launch, or in two where the token comes into packed rows. Does nothing and returns false where the
@@ -31,7 +32,7 @@ public:
 
 private:
     SdpaKernel choose(const Sdpa& args) const;
-    std::optional<SdpaKernel> fused_kernel(const SlotAttend& args, const Sdpa& attention) const; // none: it cannot be
+    std::optional<SdpaKernel> fused_kernel(const SlotAttend& args) const; // none: it cannot be
 
     Runtime& runtime_;
     const VariantOptions& options_;

@@ -68,7 +68,6 @@ bool is_hidden(const Tensor& mask, int64_t column) {
 
 std::string SdpaKernel::name() const {
     std::string name;
-    name.reserve(128); // once: each step of a cache asks
     name += variant->entry_point;
     const auto is_quantized = [](const Formats& one) { return is_packed(one.k) || is_packed(one.v); };
     if (std::any_of(formats.begin(), formats.begin() + segments, is_quantized)) name += "_quantized";

@@ -84,6 +84,12 @@ bool has_keys_to_finish(const SdpaKernel& kernel, const Sdpa& args, const sdpa_p
     return accumulates || args.scores_mode == Scores::probs;
 }
 
+// The memory for them that a fused attention has is for devices on which it takes several launches.
+bool leaves_scores(const SdpaKernel& kernel, const Sdpa& args) {
+    return args.scores_mode != Scores::none && !kernel.is_fused;
+}
+bool leaves_stats(const SdpaKernel& kernel, const Sdpa& args) { return args.row_stats && !kernel.is_fused; }
+
 sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDivision& division) {
     sdpa_params params{};
     params.q_offset = args.q_offset;
@@ -112,15 +118,15 @@ sdpa_params make_params(const Sdpa& args, const SdpaKernel& kernel, const SdpaDi
     params.has_slopes = static_cast<bool>(args.mask_slopes);
     params.has_alibi = static_cast<bool>(args.alibi_slopes);
     params.has_sinks = static_cast<bool>(args.head_sink);
-    params.has_stats = static_cast<bool>(args.row_stats);
+    params.has_stats = leaves_stats(kernel, args);
     params.has_skipped = static_cast<bool>(args.v_rows_skipped);
     params.is_causal = args.is_causal;
-    params.scores_mode = static_cast<uint32_t>(args.scores_mode);
+    params.scores_mode = static_cast<uint32_t>(leaves_scores(kernel, args) ? args.scores_mode : Scores::none);
     return params;
 }
 
-uint64_t bytes_of(const Sdpa& args) {
-    uint64_t bytes = args.scores_out.stored_bytes();
+uint64_t bytes_of(const SdpaKernel& kernel, const Sdpa& args) {
+    uint64_t bytes = leaves_scores(kernel, args) ? args.scores_out.stored_bytes() : 0;
     for (const Segment& segment : args.segments)
         bytes += segment.k.stored_bytes() + segment.v.stored_bytes() +
                  (segment.shares_slots ? 0 : segment.tokens.stored_bytes());
@@ -214,8 +220,9 @@ void bind(Operation& operation, const SdpaKernel& kernel, const Sdpa& args, cons
     const Bound sinks = operation.bind(args.head_sink, Access::read);
     Bound out, scores, stats, skipped;
     if (!args.carry.leaves) out = operation.bind(args.out, access_for_output(args.out));
-    if (args.scores_mode != Scores::none) scores = operation.bind(args.scores_out, access_for_output(args.scores_out));
-    if (args.row_stats) stats = operation.bind(args.row_stats, access_for_output(args.row_stats));
+    const bool has_scores = leaves_scores(kernel, args), has_stats = leaves_stats(kernel, args);
+    if (has_scores) scores = operation.bind(args.scores_out, access_for_output(args.scores_out));
+    if (has_stats) stats = operation.bind(args.row_stats, access_for_output(args.row_stats));
     Bound carried;
     if (args.carry) carried = operation.bind(args.carry.rows, Access::read_write);
     if (args.v_rows_skipped) skipped = operation.bind(args.v_rows_skipped, access_for_output(args.v_rows_skipped));
@@ -234,8 +241,8 @@ void bind(Operation& operation, const SdpaKernel& kernel, const Sdpa& args, cons
     params.slopes_offset = slopes.offset;
     params.alibi_offset = alibi.offset;
     params.sinks_offset = sinks.offset;
-    if (args.scores_mode != Scores::none) params.scores = view(args.scores_out, scores);
-    if (args.row_stats) params.stats = view(args.row_stats, stats);
+    if (has_scores) params.scores = view(args.scores_out, scores);
+    if (has_stats) params.stats = view(args.row_stats, stats);
     if (args.v_rows_skipped) params.skipped = view(args.v_rows_skipped, skipped);
 
     if (args.carry) params.carried = view(args.carry.rows, carried);
@@ -274,7 +281,7 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     const Memory* scratch = division.splits > 1 ? runtime.scratch(scratch_bytes(prepared.partial_floats())) : nullptr;
     bind(operation, kernel, args, fused, scratch, prepared);
     Grid grid = grid_of(kernel, division.work_tiles * division.splits, division.work);
-    if (runtime.state().times.are_wanted()) grid.bytes = bytes_of(args);
+    if (runtime.state().times.are_wanted()) grid.bytes = bytes_of(kernel, args);
     const std::vector<const Memory*>& memory = prepared.memory;
     operation.launch(*pair.attend, &prepared.params, params_size(kernel), memory, grid);
     if (pair.combine != nullptr && division.splits > 1) {
@@ -289,7 +296,7 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     return operation.complete(want_event);
 }
 
-bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const FusedAttention> all) {
+bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const SdpaFused> all) {
     if (!runtime.capabilities().has_hosts_addresses || !kernel.single_launch || kernel.variant->group_size != 1)
         return false;
     const auto has_address = [](const Tensor* tensor) {
@@ -299,23 +306,22 @@ bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::
         return std::all_of(tensors.begin(), tensors.end(), has_address);
     };
     uint64_t tiles = 0; // of a row block each
-    for (const FusedAttention& each : all) {
-        const Sdpa& args = each.attention;
+    for (const SdpaFused& each : all) {
+        const Sdpa& args = each.args->attention;
         tiles += static_cast<uint64_t>(args.kv_heads());
         if (!have_addresses({&args.q, &args.out, &args.mask, &args.mask_slopes, &args.alibi_slopes, &args.head_sink}))
             return false;
-        if (const auto& append = each.fused.args->append; append && !have_addresses({&append->k, &append->v}))
-            return false;
+        if (const auto& append = each.args->append; append && !have_addresses({&append->k, &append->v})) return false;
     }
     return tiles <= SDPA_MAX_TILES_SPLIT;
 }
 
-void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<FusedAttention> all,
-                     const VariantOptions& options, const std::function<void(FusedAttention&)>& begin) {
+void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<SdpaFused> all,
+                     const VariantOptions& options, const std::function<void(SdpaFused&)>& begin) {
     std::vector<Prepared> prepared;
     uint64_t tiles = 0, floats = 0, groups = 0, work = 0, bytes = 0;
-    for (const FusedAttention& each : all) {
-        Prepared& one = prepared.emplace_back(prepare(runtime, kernel, each.attention, options));
+    for (const SdpaFused& each : all) {
+        Prepared& one = prepared.emplace_back(prepare(runtime, kernel, each.args->attention, options));
         one.params.first_counter = static_cast<uint32_t>(tiles);
         one.params.first_partial = floats;
         if (one.division.splits > 1) tiles += one.division.work_tiles;
@@ -324,7 +330,7 @@ void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel
     kernel.has_entries = true;
     Kernel& program = *programs.find(runtime, kernel).attend;
     const Memory* scratch = tiles > 0 ? runtime.scratch(scratch_bytes(floats)) : nullptr;
-    for (FusedAttention& each : all) begin(each);
+    for (SdpaFused& each : all) begin(each);
     Operation operation(runtime);
 
     // kernels/sdpa_entries.h
@@ -337,7 +343,7 @@ void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel
     add(count.data(), sizeof count);
     for (size_t i = 0; i < all.size(); ++i) {
         Prepared& one = prepared[i];
-        bind(operation, kernel, all[i].attention, all[i].fused, scratch, one);
+        bind(operation, kernel, all[i].args->attention, all[i], scratch, one);
         const std::array<uint32_t, 2> first_group{static_cast<uint32_t>(groups), 0};
         add(first_group.data(), sizeof first_group);
         if (one.memory.size() != SDPA_ADDRESSES(kernel.segments))
@@ -351,7 +357,7 @@ void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel
         add(&one.params, params_size(kernel));
         groups += one.division.work_tiles * one.division.splits;
         work += one.division.work;
-        if (runtime.state().times.are_wanted()) bytes += bytes_of(all[i].attention);
+        if (runtime.state().times.are_wanted()) bytes += bytes_of(kernel, all[i].args->attention);
     }
     Grid grid = grid_of(kernel, groups, work);
     grid.bytes = bytes;

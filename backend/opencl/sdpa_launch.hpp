@@ -19,15 +19,11 @@ constexpr int64_t carried_floats_of(int64_t v_head_size) { return (v_head_size +
 std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
                                    const VariantOptions& options, bool want_event, const SdpaFused& fused = {});
 
-// Fused attentions that are one launch, each cut into work-groups as alone.
-struct FusedAttention {
-    Sdpa attention;
-    SdpaFused fused;
-};
-// Whether kernels may be told addresses of the host's memory, and all of theirs has one.
-bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const FusedAttention> all);
+// Fused attentions that are one launch, each cut into work-groups as alone. Whether kernels may be told addresses of
+// the host's memory, and all of theirs has one:
+bool can_launch_together(const Runtime& runtime, const SdpaKernel& kernel, std::span<const SdpaFused> all);
 // begin: appends tokens that the launch cannot; it is called once there are a program and memory for the launch.
-void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<FusedAttention> all,
-                     const VariantOptions& options, const std::function<void(FusedAttention&)>& begin);
+void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, std::span<SdpaFused> all,
+                     const VariantOptions& options, const std::function<void(SdpaFused&)>& begin);
 
 } // namespace winnow::opencl
