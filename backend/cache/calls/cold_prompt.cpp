@@ -35,7 +35,7 @@ private:
                                                  : std::min(most_of_piece(), asked_);
         Sdpa attention = attention_of(0, queries, slots);
         attention.segments = {segments[1]};
-        cache_.device.validate(attention);
+        cache_.device.check(attention);
     }
 
     // Memory for what the queries carry, where some may meet rows that were packed before them.

@@ -46,7 +46,10 @@ void LayerCall::prepare(StepMemory& shared) {
     growth_ = grow(cache_, layer_, plan);
     shared.scratch_slots = std::max(shared.scratch_slots, growth_.scratch.slots);
     shared.bytes += growth_.bytes;
-    validate(segments_after(geometry_, layer_, growth_, picks_pages()));
+    if (asked_ > 0) {
+        segments_ = segments_after(geometry_, layer_, growth_, picks_pages());
+        validate(segments_);
+    }
     take_cold_scratch(cache_, std::max(growth_.packed.slots, layer_.packed.slots), shared.bytes);
     take_memory(shared);
     take_cell_positions();
@@ -57,7 +60,13 @@ void LayerCall::copy_rows() { cache::copy_rows(cache_, layer_, growth_); }
 
 void LayerCall::adopt() {
     if (growth_.is_new) layer_.is_signed = begins_signed() && geometry_.recalls();
+    if (!growth_.is_empty()) segments_.clear();
     cache::adopt(cache_, layer_, std::move(growth_));
+}
+
+std::vector<Segment> LayerCall::segments() const {
+    if (!segments_.empty()) return segments_;
+    return picks_pages() ? layer_.picked_segments(geometry_) : layer_.segments(geometry_);
 }
 
 void LayerCall::run() {
@@ -78,7 +87,7 @@ void LayerCall::validate_chunks(const std::vector<Segment>& segments, int64_t ch
             if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
             kinds.push_back(kind);
             attention.segments = segments;
-            cache_.device.validate(attention);
+            cache_.device.check(attention);
         }
     }
 }
@@ -193,6 +202,7 @@ void LayerCall::note(const Run& run) {
 }
 
 int64_t LayerCall::outside_sinks(int64_t first, int64_t count) const {
+    if (layer_.index.next() >= geometry_.sink()) return count;
     int64_t others = 0;
     for (const Run& run : layer_.index.place(first, count, cells_))
         if (!run.is_sink) others += run.count;

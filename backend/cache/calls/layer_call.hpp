@@ -68,6 +68,9 @@ protected:
     virtual bool begins_signed() const { return true; }
     virtual void bring_tokens() = 0;
 
+    // Those that queries attend to, which stay the same through the call once it has its memory.
+    std::vector<Segment> segments() const;
+
     // What queries attend to.
     struct Attended {
         std::vector<Segment> segments;
@@ -124,6 +127,7 @@ protected:
     std::vector<int32_t> cells_;
     StepMemory* shared_ = nullptr; // from `prepare` on
     Growth growth_;
+    std::vector<Segment> segments_; // those that were validated; empty once the layer has grown
 
 private:
     void check() const;

@@ -104,7 +104,7 @@ void run_step(CacheState& cache, std::span<const CacheStep> steps, bool marks_ev
     for (const CacheStep& step : steps) {
         try {
             if (!step.may_wait) refuse_to_wait(why_waits(cache, step, marks_event));
-            if (goes_together(*cache.geometry, step)) {
+            if (steps.size() > 1 && goes_together(*cache.geometry, step)) {
                 auto decode = std::make_unique<Decode>(cache, step);
                 together.push_back(decode.get());
                 calls.push_back(std::move(decode));

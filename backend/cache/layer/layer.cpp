@@ -42,6 +42,23 @@ uint64_t first_byte(std::span<const RowFormats> all, const RowFormats& its, Type
     return bytes;
 }
 
+// Of the KV heads that have formats `its`, one of `all`.
+Segment view_of(const Geometry& geometry, int64_t layer, std::span<const RowFormats> all, const RowFormats& its,
+                const Rows& rows, int64_t slots) {
+    const LayerShape& shape = geometry.shape(layer);
+    Segment segment;
+    segment.tokens = columns_tensor(Type::i32, rows.tokens.get(), shape.kv_heads, slots, rows.slots);
+    if (geometry.keeps_importance())
+        segment.importance = columns_tensor(Type::f32, rows.importance.get(), shape.kv_heads, slots, rows.slots);
+    segment.k = rows_tensor(its.k, rows.k.get(), its.count, slots, rows.slots, shape.head_size);
+    segment.v = rows_tensor(its.v, rows.v.get(), its.count, slots, rows.slots, shape.v_head_size);
+    segment.k.offset = first_byte(all, its, &RowFormats::k, shape.head_size, rows.slots);
+    segment.v.offset = first_byte(all, its, &RowFormats::v, shape.v_head_size, rows.slots);
+    segment.heads = its.heads;
+    segment.shares_slots = &its != &all.front();
+    return segment;
+}
+
 // What some heads have, which store alike.
 Segment of_heads(const std::vector<Segment>& segments, Geometry::Heads heads) {
     for (const Segment& segment : segments)
@@ -123,28 +140,16 @@ uint64_t counted_bytes_of(const Geometry& geometry, int64_t layer, Part part, in
 }
 
 std::vector<Segment> views_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots) {
-    if (slots == 0) return {};
-    const LayerShape& shape = geometry.shape(layer);
-    Segment segment;
-    segment.tokens = columns_tensor(Type::i32, rows.tokens.get(), shape.kv_heads, slots, rows.slots);
-    if (geometry.keeps_importance())
-        segment.importance = columns_tensor(Type::f32, rows.importance.get(), shape.kv_heads, slots, rows.slots);
     std::vector<Segment> all;
+    if (slots == 0) return all;
     const std::span<const RowFormats> formats = geometry.formats(layer, part);
-    for (const RowFormats& each : formats) {
-        segment.k = rows_tensor(each.k, rows.k.get(), each.count, slots, rows.slots, shape.head_size);
-        segment.v = rows_tensor(each.v, rows.v.get(), each.count, slots, rows.slots, shape.v_head_size);
-        segment.k.offset = first_byte(formats, each, &RowFormats::k, shape.head_size, rows.slots);
-        segment.v.offset = first_byte(formats, each, &RowFormats::v, shape.v_head_size, rows.slots);
-        segment.heads = each.heads;
-        segment.shares_slots = !all.empty();
-        all.push_back(segment);
-    }
+    for (const RowFormats& each : formats) all.push_back(view_of(geometry, layer, formats, each, rows, slots));
     return all;
 }
 
 Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots) {
-    return slots == 0 ? Segment{} : views_of(geometry, layer, part, rows, slots).front();
+    const std::span<const RowFormats> formats = geometry.formats(layer, part);
+    return slots == 0 ? Segment{} : view_of(geometry, layer, formats, formats.front(), rows, slots);
 }
 
 Segment view_of(const Geometry& geometry, int64_t layer, Part part, const Rows& rows, int64_t slots,
@@ -231,6 +236,7 @@ std::vector<Segment> Layer::segments_of(const Geometry& geometry, Part part) con
 
 std::vector<Segment> Layer::segments(const Geometry& geometry) const {
     std::vector<Segment> all;
+    all.reserve(geometry.parts().size());
     for (const Part part : geometry.parts())
         for (const Segment& each : segments_of(geometry, part)) all.push_back(each);
     return all;

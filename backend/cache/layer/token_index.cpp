@@ -122,7 +122,12 @@ void TokenIndex::append(const Run& run) {
         cell_tokens_ += run.count;
         return;
     }
-    ranges_.push_back({run.token_id, run.token_id + run.count});
+    const Range added{run.token_id, run.token_id + run.count};
+    if (!ranges_.empty() && ranges_.back().end == added.begin) { // as usual
+        ranges_.back().end = added.end;
+        return;
+    }
+    ranges_.push_back(added);
     normalize(ranges_);
 }
 
