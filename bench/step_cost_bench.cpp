@@ -133,8 +133,7 @@ nlohmann::json bench_step_cost(const Options& options, Backend& backend) {
     const AttentionSizes sizes{kv_heads, group, 1, 1, head_size, WINNOW_TYPE_F16, WINNOW_TYPE_F16};
     Attention attention(backend, sizes);
     AppendedToken token(backend);
-    std::vector<Call> calls{{"sdpa of one key", "", [&] { attention.run(); }},
-                            {"kv_append of a token", "", [&] { token.run(); }}};
+    std::vector<Call> calls{{"sdpa", "", [&] { attention.run(); }}, {"kv_append", "", [&] { token.run(); }}};
     std::vector<std::unique_ptr<SmallCache>> caches;
     for (const char* policy : {"none:", "window:budget=1024,", "winnow:budget=1024,", "h2o:budget=1024,"})
         for (const char* rest : {"sink=4", "k=q8_0,v=f16,residual=8"}) { // all tokens are dense, or some are packed
