@@ -1,24 +1,28 @@
 /* winnow.h - the core of the interface between a host and a Winnow backend.
  *
- * A host opens a backend's shared object, calls its only exported function, winnow_get_api, and from then on talks
- * through the table of functions that comes back. get_table gives further ones, which winnow_cache.h and
- * winnow_opencl.h describe. Everything here is C99 with fixed-width types; the rules that keep it binary compatible are
- * in docs/abi.md.
+ * A host opens a backend's shared object and calls its only exported function, winnow_get_api. That returns a table of
+ * functions. One of them, get_table, gives further tables: winnow_cache.h and winnow_opencl.h describe them. Everything
+ * here is C99 with fixed-width types. docs/abi.md has the rules that keep it binary compatible.
  *
- * Conventions, true of every function unless it says otherwise:
- *   - It returns a status, WINNOW_OK (0) or one of WINNOW_ERROR_*. When it fails, no output was written and nothing has
- *     changed, but for WINNOW_ERROR_DEVICE: the driver failed in the middle, and what the call writes is undefined.
- *     After any failure nothing of the call runs any more, and the host may free the memory that it passed.
- *   - Every struct begins with struct_size: set it to sizeof the struct as you compiled it. A backend takes the size
- *     of any released version, and any larger one whose further bytes are zero. A zero in any other field means
- *     "absent" or "default".
- *   - Distinct contexts may be used from different threads at once; one context, and all that was made from
- *     it, is the host's to serialise. Functions without a context may be called from any thread at any time.
- *   - A process may fork. Where the child cannot use what its parent used, every function that would need it returns
- *     WINNOW_ERROR_UNSUPPORTED there, and those that destroy return WINNOW_OK and release nothing. If the parent
- *     had neither made a context nor asked for devices, the child can use everything.
- *   - A backend never prints, throws, aborts or exits. The text of a failure goes to the context's message; functions
- *     without a context write it to the caller's buffer, `message`, which may be NULL. Success leaves both alone.
+ * These conventions hold for every function unless its comment says otherwise:
+ *   - Results. A function returns a status: WINNOW_OK (0) or one of WINNOW_ERROR_*. A call that fails has written no
+ *     output and changed nothing. WINNOW_ERROR_DEVICE is the exception: the driver failed in the middle of the call,
+ *     and what the call writes is undefined. After any failure nothing of the call still runs, and the host may free
+ *     the memory that it passed. A NULL context, event, cache or description is WINNOW_ERROR_INVALID_ARGUMENT.
+ *   - Messages. The text of a failure is the context's message, and goes to its log. Functions without a context write
+ *     the text to the caller's buffer `message`, which may be NULL. A call that succeeds leaves both alone. The message
+ *     of a refusal names the field or parameter as it is spelt here, or "desc" if the description itself is wrong.
+ *   - Structs. Each begins with struct_size, which the host sets to sizeof the struct as it was compiled; it stays as
+ *     it is. INVALID_ARGUMENT: a size above 65536, or one below the backend's own that no version has had. In a
+ *     struct that a backend reads, a byte beyond the fields that it knows has to be 0, and so has a bit of `flags`
+ *     that it does not know; else it returns WINNOW_ERROR_UNSUPPORTED. In a struct that a backend fills in, it sets
+ *     the bytes beyond the fields that it knows to 0. A field of 0 means "absent" or "default".
+ *   - Threads. Distinct contexts may be used by different threads at once. The host makes sure that no two calls on one
+ *     context, or on what was made from it, overlap. Functions without a context may be called by any thread.
+ *   - Forks. A child that cannot use what its parent used gets WINNOW_ERROR_UNSUPPORTED from every function that would
+ *     need it. There, functions that destroy return WINNOW_OK and release nothing. If the parent had neither made a
+ *     context nor asked for devices, the child can use everything.
+ *   - A backend never prints, throws, aborts or exits.
  */
 #ifndef WINNOW_H
 #define WINNOW_H
@@ -68,9 +72,12 @@ extern "C" {
 #define WINNOW_TYPE_I64 5
 #define WINNOW_TYPE_BOOL 6 /* one byte, 0 is false, anything else is true */
 
-/* Packed storage formats: of k and v of sdpa, of caches, and of kv_requantize and kv_dequantize. A
- * row (one token of one head) is one run of bytes whose layout is in docs/formats.md; row_bytes gives its size. The
- * number of elements has to be a multiple of the one in brackets. */
+/* Packed storage formats: of k and v of sdpa, of caches, and of kv_requantize and kv_dequantize. A row (one token of
+ * one head) is one run of bytes. docs/formats.md has its layout, and row_bytes gives its size. The number of elements
+ * of a row has to be a multiple of the number in brackets, else the call is INVALID_ARGUMENT. So is a type that the
+ * backend does not know. Operations on turbo rows of more than 576 elements are UNSUPPORTED; row_bytes answers for any
+ * number.
+ */
 #define WINNOW_TYPE_Q8_0 16 /* ggml's blocks of 32, bit for bit [32] */
 #define WINNOW_TYPE_Q5_1 17
 #define WINNOW_TYPE_Q5_0 18
@@ -83,7 +90,7 @@ extern "C" {
 #define WINNOW_TYPE_AFFINE4_G32 27
 #define WINNOW_TYPE_AFFINE4_G64 28
 #define WINNOW_TYPE_AFFINE4_G128 29
-#define WINNOW_TYPE_TURBO4 32 /* rotated Lloyd-Max codes of 4, 3 or 2 bits and one norm [16], up to 576 elements */
+#define WINNOW_TYPE_TURBO4 32 /* rotated Lloyd-Max codes of 4, 3 or 2 bits and one norm [16] */
 #define WINNOW_TYPE_TURBO3 33
 #define WINNOW_TYPE_TURBO2 34
 #define WINNOW_TYPE_TURBO3_5 35 /* the first half of a row's chunks at one bit more */
@@ -233,17 +240,20 @@ typedef struct winnow_buffer_desc {
     uint32_t kind; /* WINNOW_BUFFER_* */
     const winnow_extension *next;
     uint64_t size;   /* bytes, > 0 */
-    void *host_data; /* IMPORT_HOST: first byte */
+    void *host_data; /* IMPORT_HOST: first byte of `size` bytes; else NULL */
 } winnow_buffer_desc;
 
 /* ---- Tensors ------------------------------------------------------------------------------------------ */
 
 /* A view of memory with up to four axes, outermost first: element [a][b][c][d] lies at byte
- * offset + a*stride[0] + b*stride[1] + c*stride[2] + d*stride[3]. Strides may be in any order (permuted views) and
- * 0 (broadcast views of inputs). stride[3] must be the element's size (rows are contiguous); in a packed format
- * there are no single elements, stride[3] must be 0, and the other strides are multiples of 2.
- * The memory is a buffer, or (buffer NULL) host memory at `data`. Host memory, of inputs too, has to stay until the
- * operation is complete: some devices use it in place. */
+ * offset + a*stride[0] + b*stride[1] + c*stride[2] + d*stride[3]. Rows are contiguous: stride[3] is the element's size,
+ * or 0 in a packed format, which has no single elements. The other strides may be in any order (permuted views). In an
+ * input they may be 0 (broadcast views); rows of an output may not overlap each other. The address of the first
+ * element and the strides are multiples of the element's size, or of 2 in a packed format.
+ * The memory is either a buffer or host memory at `data`; the other one is NULL. Host memory, of inputs too, has to
+ * stay until the operation is complete: some devices use it in place. No output overlaps an input or another output,
+ * unless a description allows it. A backend refuses an overlap that is certain; views whose ranges cross without a
+ * common byte are taken. */
 typedef struct winnow_tensor {
     uint32_t struct_size;
     uint32_t type; /* WINNOW_TYPE_* */
@@ -258,7 +268,7 @@ typedef struct winnow_tensor {
 
 /* Which stage of the logits scores_out receives. A later stage contains the earlier ones. */
 #define WINNOW_SCORES_NONE 0
-#define WINNOW_SCORES_RAW 1        /* scale * (q . k), masked keys too */
+#define WINNOW_SCORES_RAW 1        /* scale * (q . k), of masked keys and free slots too */
 #define WINNOW_SCORES_SOFTCAPPED 2 /* after softcap, masked keys too */
 #define WINNOW_SCORES_BIASED 3     /* after mask, ALiBi, causality and window; what no query sees is -INFINITY */
 #define WINNOW_SCORES_PROBS 4      /* after the softmax, head sink in the denominator */
@@ -273,10 +283,12 @@ typedef struct winnow_tensor {
  *                    j > p + window_right (window_right != 0), or j >= kv_lengths[b]
  *   out[b,h,i,:] = sum_j exp(s[j] - m) * v[b',g,j,:] / (sum_j exp(s[j] - m) + exp(head_sink[h] - m))
  *
- * A row in which every key is masked gives zeros, also with a head sink, and even if that is NaN. NaN in q, k, v, mask
- * or a head sink comes out as NaN in the rows that see it; a key that a mask of -inf hides is not seen, whatever it
- * holds, and scores_out has -inf for it in WINNOW_SCORES_BIASED. b' = b / (batch of q / batch of k): the batch of q is
- * a multiple of k's and v's. */
+ * where b' = b / (batch of q / batch of k): the batch of q is a multiple of k's and v's.
+ *
+ * A row in which every key is masked gives zeros, also with a head sink, and also where head_sink is NaN. NaN in q, k,
+ * v, mask or head_sink comes out as NaN in the rows that see it. A key is hidden where attn_mask has -inf, whatever its
+ * slope: it is not seen, whatever it holds, and scores_out has -inf for it in WINNOW_SCORES_BIASED. Sizes that a device
+ * cannot serve (heads of more than 576 elements, for example) are UNSUPPORTED. */
 typedef struct winnow_sdpa_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
@@ -285,8 +297,8 @@ typedef struct winnow_sdpa_desc {
     const winnow_tensor *k;   /* [kv_batch, kv_num_heads, kv_len, head_size] any storage format */
     const winnow_tensor *v;   /* [kv_batch, kv_num_heads, kv_len, v_head_size] any storage format */
     const winnow_tensor *out; /* [batch, q_num_heads, q_len, v_head_size] F32, F16 or BF16; overlaps no input */
-    /* Additive F32 or F16, BOOL (true: attend), or NULL. [mb, mh, mq, mk] with mk = kv_len or 1, mq = q_len or 1; mh
-     * divides q_num_heads and mb divides batch (index modulo). mk and mq may be larger: the rest is ignored. */
+    /* Additive F32 or F16, BOOL (true: attend), or NULL. [mb, mh, mq, mk]: mq is 1 or at least q_len, and mk is 1 or at
+     * least kv_len; what is beyond is ignored. mh divides q_num_heads and mb divides batch (index modulo). */
     const winnow_tensor *attn_mask;
     const winnow_tensor *mask_slopes;  /* [1, 1, 1, q_num_heads] F32: factor per head on an additive mask, or NULL */
     const winnow_tensor *alibi_slopes; /* [1, 1, 1, q_num_heads] F32: adds slope * (j - p), or NULL */
@@ -295,8 +307,8 @@ typedef struct winnow_sdpa_desc {
     /* [batch, q_num_heads, q_len, 2] F32 or NULL: the row's maximum m and its sum of exp(s - m), head_sink counted in
      * both, so that PROBS = exp(BIASED - m) / sum. A fully masked row has (-INFINITY, 0). */
     const winnow_tensor *row_stats;
-    float scale;          /* multiplies q.k; 0 means 1/sqrt(head_size) */
-    float softcap;        /* 0: none */
+    float scale;          /* multiplies q.k; finite; 0 means 1/sqrt(head_size) */
+    float softcap;        /* finite, at least 0; 0: none */
     uint32_t scores_mode; /* WINNOW_SCORES_* */
     uint32_t is_causal;   /* 0 or 1; never inferred from shapes */
     int64_t q_offset;     /* position of the first query token: kv_len - q_len in decoding; within 2^48 of 0 */
@@ -327,8 +339,8 @@ typedef struct winnow_sdpa_desc {
 /* Stores dense rows into a cache, converting to the cache's format on the way; K and V in one launch.
  * For every b, h, t: cache[b, h, row_indices[b % ib, h % ih, t], :] = src[b, h, t, :].
  * A row whose index is outside [0, slots) is skipped, so -1 serves as padding. If an index occurs twice, which of
- * its rows remains, and of which parts, is not defined. Either of the pairs (k_src, k_cache) and (v_src, v_cache) may
- * be absent. A cache overlaps no other tensor of the description. */
+ * its rows remains, and of which parts, is not defined. One of the pairs (k_src, k_cache) and (v_src, v_cache) may be
+ * absent. */
 typedef struct winnow_kv_append_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
@@ -399,7 +411,7 @@ typedef struct winnow_api {
     const char *backend_name;    /* "opencl", "reference", ... */
     const char *backend_version; /* the release, for people */
 
-    /* The name of a status, a static string; never NULL. */
+    /* The name of a status as it is spelt here ("WINNOW_ERROR_IO"), a static string; never NULL. */
     const char *(WINNOW_CALL *status_name)(int32_t status);
 
     /* A further table of the backend's, by its name and version, as winnow_cache.h and winnow_opencl.h have them:
@@ -437,14 +449,13 @@ typedef struct winnow_api {
     int32_t(WINNOW_CALL *buffer_write)(winnow_buffer *buffer, uint64_t offset, const void *data, uint64_t size);
     int32_t(WINNOW_CALL *buffer_read)(winnow_buffer *buffer, uint64_t offset, void *data, uint64_t size);
 
-    /* Whether an operation (WINNOW_OPERATION_*) with this description, a pointer to the struct that the operation
-     * takes, would be carried out: WINNOW_OK and, in answer, the name of the kernel variant that would run, zero
-     * terminated and cut to fit. On refusal it returns the operation's status, the context's message is the reason,
-     * which is not logged, and answer stays as it is. Tensors need neither buffer nor data here, and what a
-     * tensor without them would have to be is left out of the answer. Where a tensor has them, they are looked at as
-     * the call does: whether it lies inside its buffer, is aligned, and overlaps another. So the answer for a
-     * description with all its memory is the call's, but for what only a driver can tell (memory that is exhausted, a
-     * kernel that does not build). answer may be NULL. */
+    /* Tells whether an operation (WINNOW_OPERATION_*) would carry out this description, which is the struct that the
+     * operation takes. WINNOW_OK: answer has the name of the kernel variant that would run, zero terminated and cut to
+     * fit. Else it returns the operation's status, the context's message is the reason, which is not logged, and
+     * answer stays as it is. A tensor may be without memory here (neither buffer nor data); nothing about its memory
+     * is then checked. The memory that tensors have is checked as the call does: its place, alignment and overlaps. If
+     * all tensors have memory, the answer is the call's, but for what only a driver can tell (memory is exhausted, a
+     * kernel does not build). answer may be NULL. */
     int32_t(WINNOW_CALL *supports)(winnow_context *context, uint32_t operation, const void *desc, char *answer,
                                    size_t answer_size);
 

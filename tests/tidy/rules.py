@@ -8,6 +8,7 @@ import re
 from pathlib import PurePosixPath
 
 MAX_LINES = 500
+MAX_HEADER_LINES = 600  # of a public header, which is read and shipped as one file
 MAX_COLUMNS = 120
 MAX_README_WORDS = 700
 CODE = (".c", ".h", ".cpp", ".hpp", ".cl")
@@ -121,8 +122,9 @@ def length(tree):
     """A file longer than 500 lines is two things; tell them apart."""
     for path, text in tree.items():
         counts = path.endswith((*CODE, ".py", ".cmake", "CMakeLists.txt"))
-        if counts and len(text.splitlines()) > MAX_LINES:
-            yield path, f"{len(text.splitlines())} lines, at most {MAX_LINES}"
+        most = MAX_HEADER_LINES if in_folder(path, "plugin_api") else MAX_LINES
+        if counts and len(text.splitlines()) > most:
+            yield path, f"{len(text.splitlines())} lines, at most {most}"
 
 
 def columns(tree):
