@@ -72,6 +72,7 @@ LLAMA_CPP_BUILDS = {
 }
 LLAMA_CPP = next(iter(LLAMA_CPP_RELEASES))
 MLX = "0.32.4"
+NUMPY = ("numpy==2.4.6", "ml_dtypes==0.6.0", "mypy==2.4.1")
 LLAMA_CPP_PYTHON_NEEDS = ("diskcache", "jinja2", "numpy", "typing-extensions")
 INTEL_PACKAGES = ("intel-opencl-rt", "intel-cmplr-lib-rt", "tbb", "tcmlib", "umf")
 # Without AMX: GCC 12 drops stores to the tile configuration that ggml loads, and its programs then die on such CPUs.
@@ -169,6 +170,11 @@ def pip():
 def mlx_python():
     """A Python that can import MLX, whose quantizer the affine formats follow."""
     return python_with(f"mlx-{MLX}", (f"mlx[cpu]=={MLX}", "numpy"))
+
+
+def numpy_python():
+    """A Python that can import numpy with bfloat16, and check types, to test the Python package."""
+    return python_with("-".join(("numpy", *(package.partition("==")[2] for package in NUMPY))), NUMPY)
 
 
 def download(name, folder):

@@ -64,8 +64,9 @@ def settings(options):
           concurrent.futures.ThreadPoolExecutor(2) as building):
         sources = [downloads.submit(parts.llama_cpp_source, release) for release in releases]
         ggml = downloads.submit(parts.ggml_releases, options.full)
-        python, model, mlx, intel, oclgrind, ptxas = map(downloads.submit, (
-            parts.llama_cpp_python, parts.model, parts.mlx_python, parts.intel_runtime, parts.oclgrind, parts.ptxas))
+        python, model, mlx, numpy, intel, oclgrind, ptxas = map(downloads.submit, (
+            parts.llama_cpp_python, parts.model, parts.mlx_python, parts.numpy_python, parts.intel_runtime,
+            parts.oclgrind, parts.ptxas))
         llama_cpp = building.submit(parts.llama_cpp_build, *LLAMA_CPP_PROGRAMS,
                                     *(FULL_LLAMA_CPP_PROGRAMS if options.full else ()))
         others = [building.submit(parts.llama_cpp_build, text_program(release), release=release)
@@ -91,6 +92,7 @@ def settings(options):
         "WINNOW_LLAMA_CPP_PYTHON": python.result(),
         "WINNOW_MODEL": model.result(),
         "WINNOW_MLX_PYTHON": mlx.result(),
+        "WINNOW_NUMPY_PYTHON": numpy.result(),
         "WINNOW_INTEL_ICD_DIR": icd,
         "WINNOW_INTEL_LIB_DIR": libraries,
         "WINNOW_OCLGRIND_ICD": oclgrind.result(),

@@ -49,7 +49,7 @@ class Package(unittest.TestCase):
 
     def test_devices_are_those_of_the_backend(self):
         out, err = python("import json, winnowkv; d = winnowkv.devices(); print(json.dumps([x._asdict() for x in d]));"
-                          "winnowkv.Context(device=str(d[-1].number)).__exit__()")
+                          "winnowkv.Context(d[-1].number).close()")
         self.assertEqual(err, "")
         found = json.loads(out)
         self.assertTrue(found)
@@ -80,7 +80,7 @@ class Package(unittest.TestCase):
             self.assertEqual(err.count("RuntimeWarning"), 1, err)
             self.assertIn('RuntimeWarning: "/nonesuch.so" (of WINNOW_DRIVER) cannot be opened', err)
             _, err = python(devices, status=1, OCL_ICD_VENDORS=folder, WINNOW_DRIVER="/nonesuch.so")
-        self.assertIn('winnowkv.cache.Error: no driver of the system offers a device; "/nonesuch.so"', err)
+        self.assertIn('winnowkv.errors.NotFound: no driver of the system offers a device; "/nonesuch.so"', err)
 
     def test_files_are_found_or_named(self):
         out, _ = python("import winnowkv; print(winnowkv.get_library_path('reference'))")
@@ -92,8 +92,14 @@ class Package(unittest.TestCase):
             self.assertIn(name, err)
 
     def test_an_unknown_name_is_an_attribute_error(self):
-        _, err = python("import winnowkv; winnowkv.Device, winnowkv.Cache, winnowkv.Kache", status=1)
+        _, err = python("import winnowkv; winnowkv.Device, winnowkv.KvCache, winnowkv.Kache", status=1)
         self.assertIn("AttributeError: module 'winnowkv' has no attribute 'Kache'", err)
+
+    def test_every_name_is_there(self):
+        python("import winnowkv; [getattr(winnowkv, name) for name in winnowkv.__all__];"
+               "assert set(winnowkv.__all__) <= set(dir(winnowkv));"
+               "own = {name for names in winnowkv._MODULES.values() for name in names};"
+               "assert own <= set(winnowkv.__all__), own; from winnowkv import *; KvCache")
 
     def test_the_command_becomes_the_program(self):
         with tempfile.TemporaryDirectory() as folder:

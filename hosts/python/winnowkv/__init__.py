@@ -2,8 +2,10 @@
 
     winnowkv.devices()             what Winnow can compute on
     winnowkv.llama_cpp.enable()    llama-cpp-python with its attention in Winnow (import winnowkv.llama_cpp)
-    winnowkv.Context, Cache        Winnow's cache from Python
-    winnowkv.Experts               what tokens are worth to it by the experts of a model
+    winnowkv.sdpa()                attention over arrays of numpy, torch, jax, mlx and others; and operations on rows
+    winnowkv.KvCache               Winnow's cache: steps, budgets, policies of your own
+    winnowkv.Context               a device with its settings, where the default one does not suit
+    winnowkv.Experts               what tokens are worth by the experts of a model
     winnowkv.get_library_path()    for hosts that open a backend by path, with get_include() for its header
     winnowkv.plugin_path()         for GGML_BACKEND_PATH
 
@@ -17,11 +19,39 @@ from typing import TYPE_CHECKING, NamedTuple
 from winnowkv._files import get_include, get_library_path, plugin_path
 
 if TYPE_CHECKING:
-    from winnowkv.cache import Cache, Context, Error
+    from winnowkv._cache_calls import Tokens
+    from winnowkv._step import Entry
+    from winnowkv.context import Context, ContextInfo, ContextStats, default_context, set_default_context
+    from winnowkv.description import (CacheStats, Description, LayerShape, Segment, WantedResource, describe,
+                                      estimate)
+    from winnowkv.errors import (DeviceError, Error, FileError, InternalError, InvalidArgument, NotFound, OutOfMemory,
+                                 Unimplemented, Unsupported, VersionMismatch, WouldWait)
     from winnowkv.experts import Experts
+    from winnowkv.kv_cache import KvCache
+    from winnowkv.operations import (Support, dequantize, hadamard, kv_append, quantize, requantize, sdpa, supports)
+    from winnowkv.packed import Packed, row_bytes
 
-__all__ = ["Cache", "Context", "Device", "Error", "Experts",
-           "devices", "get_include", "get_library_path", "plugin_path"]
+# What is imported when it is first used, because that takes time, and from which module.
+_MODULES = {
+    "_step": ["Entry"],
+    "context": ["Context", "ContextInfo", "ContextStats", "default_context", "set_default_context"],
+    "description": ["CacheStats", "Description", "LayerShape", "Segment", "WantedResource", "describe", "estimate"],
+    "errors": ["DeviceError", "Error", "FileError", "InternalError", "InvalidArgument", "NotFound", "OutOfMemory",
+               "Unimplemented", "Unsupported", "VersionMismatch", "WouldWait"],
+    "experts": ["Experts"],
+    "_cache_calls": ["Tokens"],
+    "kv_cache": ["KvCache"],
+    "operations": ["Support", "dequantize", "hadamard", "kv_append", "quantize", "requantize", "sdpa", "supports"],
+    "packed": ["Packed", "row_bytes"],
+}
+__all__ = [
+    "CacheStats", "Context", "ContextInfo", "ContextStats", "Description", "Device", "DeviceError", "Entry",
+    "Error", "Experts", "FileError", "InternalError", "InvalidArgument", "KvCache", "LayerShape", "NotFound",
+    "OutOfMemory", "Packed", "Segment", "Support", "Tokens", "Unimplemented", "Unsupported", "VersionMismatch",
+    "WantedResource", "WouldWait", "default_context", "dequantize", "describe", "devices", "estimate",
+    "get_include", "get_library_path", "hadamard", "kv_append", "plugin_path", "quantize", "requantize",
+    "row_bytes", "sdpa", "set_default_context", "supports",
+]
 
 NO_DEVICE = ("no OpenCL driver offers a device; install one: pip install winnowkv_pocl-<...>.whl (CPUs, without root; "
              "ci/driver_wheel makes it), or the system's package (Debian, Ubuntu: apt install pocl-opencl-icd for "
@@ -50,9 +80,9 @@ def devices() -> list[Device]:
     import warnings
 
     from winnowkv import _driver
-    from winnowkv.cache import Library
+    from winnowkv import _library
 
-    library = Library(get_library_path())
+    library = _library.load(get_library_path())
     infos = library.device_infos()
     if not infos:
         warnings.warn(NO_DEVICE, RuntimeWarning, stacklevel=2)
@@ -68,17 +98,18 @@ def devices() -> list[Device]:
 
 
 def __getattr__(name: str) -> object:
-    """What takes time to import is imported when it is first used: what needs ctypes, and __version__."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("winnowkv")
-    if name in ("Cache", "Context", "Error"):
-        from winnowkv import cache
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
 
-        return getattr(cache, name)
-    if name == "Experts":
-        from winnowkv.experts import Experts
-
-        return Experts
+            found = globals()[name] = getattr(import_module(f"winnowkv.{module}"), name)
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

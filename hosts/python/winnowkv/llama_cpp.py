@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -66,7 +67,7 @@ def report() -> dict[str, Any]:
     """
     if _plugin is None:
         raise RuntimeError("winnowkv.llama_cpp.enable() has to be called before report()")
-    found = json.loads(_plugin.text("winnow_ggml_report"))
+    found: dict[str, Any] = json.loads(_plugin.text("winnow_ggml_report"))
     found["living"] = json.loads(_plugin.text("winnow_ggml_caches"))
     return found
 
@@ -98,8 +99,7 @@ class _Plugin:
 
 
 def _load(device: str | None) -> _Plugin:
-    import llama_cpp
-
+    llama_cpp: Any = importlib.import_module("llama_cpp")
     if getattr(llama_cpp.Llama, "_Llama__backend_initialized", False):
         raise RuntimeError("a Llama was made before enable(), and runs without Winnow; call enable() before the first")
     path = _files.plugin_path()
@@ -130,11 +130,11 @@ def _log(ggml: ctypes.CDLL, llama_cpp: Any) -> Iterator[list[str]]:
     llama-cpp-python where ggml does not tell (no ggml_log_get)."""
     lines: list[str] = []
 
-    @_LOG_CALLBACK
-    def gather(level: int, text: bytes, _: object) -> None:
+    def note(level: int, text: bytes, _: object) -> None:
         if level in _COMPLAINTS and text.strip():
             lines.append(text.decode(errors="replace").strip())
 
+    gather = _LOG_CALLBACK(note)
     before, user_data = _LOG_CALLBACK(), ctypes.c_void_p()
     if hasattr(ggml, "ggml_log_get"):
         ggml.ggml_log_get(ctypes.byref(before), ctypes.byref(user_data))

@@ -3,6 +3,6 @@
 from pathlib import Path
 
 
-def library():
+def library() -> Path:
     """The library that WINNOW_DRIVER names."""
     return Path(__file__).parent / "lib" / "x86_64" / "libpocl-winnowkv.so.2"

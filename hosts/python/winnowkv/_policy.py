@@ -1,0 +1,202 @@
+"""Runs a policy of the user's: a function from the scores of a step to what tokens are worth."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from ctypes import c_char, c_float, c_int64, memmove
+from typing import Any
+
+from winnowkv import _abi, _arrays
+from winnowkv._arrays import Arrays
+from winnowkv._dlpack import View
+from winnowkv._slots import Slot
+from winnowkv.errors import InvalidArgument
+
+Policy = Callable[[Any, Any], Any]
+SIZE = 4  # bytes of F32
+
+
+class Memory:
+    """F32 numbers that arrays of every library can share."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+        self.address = 0
+
+    def reserve(self, count: int) -> None:
+        """Room for so many numbers; what was there is lost where there was less."""
+        if len(self._memory) < SIZE * count:
+            self._memory = bytearray(SIZE * (count + count // 4))
+            self.address = ctypes.addressof(c_char.from_buffer(self._memory))
+
+    def view(self, count: int) -> memoryview:
+        return memoryview(self._memory)[:SIZE * count]
+
+
+class Importance:
+    """What a policy said last: [layers, kv_heads, tokens]."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows  # layers * kv_heads
+        self._memories = Memory(), Memory()
+        self.tokens = 0
+
+    def cut(self, tokens: int) -> None:
+        """Forgets later tokens."""
+        self._resize(min(self.tokens, tokens))
+
+    def grow(self, tokens: int) -> memoryview:
+        """As many tokens, of which the new ones are worth 0."""
+        if tokens != self.tokens:
+            self._resize(tokens)
+        return self._memories[0].view(self._rows * tokens)
+
+    def _resize(self, tokens: int) -> None:
+        source, target = self._memories
+        target.reserve(self._rows * tokens)
+        ctypes.memset(target.address, 0, SIZE * self._rows * tokens)
+        size = SIZE * min(tokens, self.tokens)
+        for row in range(self._rows):
+            memmove(target.address + SIZE * row * tokens, source.address + SIZE * row * self.tokens, size)
+        self._memories, self.tokens = (target, source), tokens
+
+    def row(self, row: int) -> int:
+        """Where the numbers of a layer's KV head begin."""
+        return self._memories[0].address + SIZE * row * self.tokens
+
+
+class Observed:
+    """The scores of a sequence's step in all layers."""
+
+    def __init__(self, layers: int, q_heads: int, rows: int) -> None:
+        self.layers: set[int] = set()
+        self.step: tuple[int, ...] = ()  # the next position before it, its queries that count, its columns
+        self._shape = layers, q_heads
+        self._memory = Memory()
+        self.importance = Importance(rows)
+        self.is_known = True  # whether importance is what the cache has
+
+    def tensor(self, slot: Slot, layer: int, step: tuple[int, ...]) -> None:
+        """Has the scores of a layer go to their place. Another step than the one before begins anew."""
+        _, queries, columns = step
+        layers, heads = self._shape
+        if step != self.step or layer in self.layers:
+            self.layers.clear()
+            self.step = step
+            self._memory.reserve(layers * heads * queries * columns)
+        strides = (SIZE * heads * queries * columns, SIZE * queries * columns, SIZE * columns, SIZE)
+        slot.place(View(_abi.F32, "", self._memory.address + layer * strides[0], (1, heads, queries, columns),
+                                strides, True), _arrays.PLAIN)
+        self.layers.add(layer)
+
+    def scores(self, arrays: Arrays, kv_heads: int) -> Any:
+        """[layers, kv_heads, group, queries, columns]"""
+        layers, heads = self._shape
+        _, queries, columns = self.step
+        shape = (layers, kv_heads, heads // kv_heads, queries, columns)
+        return arrays.shaped(self._memory.view(layers * heads * queries * columns), shape)
+
+    def held(self, kv_heads: int) -> Any:
+        """Which tokens each KV head holds, by numpy: bool [layers * kv_heads, columns]. It is what the last query
+        sees, so it takes a step without a window."""
+        layers, heads = self._shape
+        _, queries, columns = self.step
+        scores = _arrays.own().shaped(self._memory.view(layers * heads * queries * columns),
+                                      (layers * kv_heads, heads // kv_heads, queries, columns))
+        return (scores[:, :, -1] != float("-inf")).any(1)
+
+
+class Runner:
+    """A policy, and what it has to remember for each sequence."""
+
+    def __init__(self, policy: Policy, queries: int, every: int, layers: int, q_heads: int, kv_heads: int,
+                 set_importance: Callable[[int, int, int, int, int, int], None],
+                 get_importance: Callable[[int, int, int], Iterable[tuple[int, float]]]) -> None:
+        """set_importance(sequence, layer, head, address of positions, address of importance, count) tells the cache,
+        get_importance(sequence, layer, head) asks it: pairs of a position and its importance."""
+        self.policy, self.queries, self.every = policy, queries, every
+        self._layers, self._q_heads, self._kv_heads = layers, q_heads, kv_heads
+        self._set, self._get = set_importance, get_importance
+        self._sequences: dict[int, Observed] = {}
+        self._positions = (c_int64 * 0)()
+
+    def observed(self, sequence: int) -> Observed:
+        if sequence not in self._sequences:
+            self._sequences[sequence] = Observed(self._layers, self._q_heads, self._layers * self._kv_heads)
+            self._sequences[sequence].is_known = False
+        return self._sequences[sequence]
+
+    def forget(self, sequence: int | None) -> None:
+        """The importance of a sequence (None: of all) is asked of the cache when it is needed next."""
+        if sequence is None or sequence < 0:
+            self._sequences.clear()
+        else:
+            self._sequences.pop(sequence, None)
+
+    def cut(self, sequence: int, length: int) -> None:
+        """The sequence was truncated."""
+        if sequence in self._sequences:
+            self._sequences[sequence].layers.clear()
+            self._sequences[sequence].importance.cut(length)
+
+    def run(self, sequence: int, arrays: Arrays, has_window: bool) -> None:
+        """Calls the policy, if all layers had the step, and tells the cache what it says. Raises what the policy does,
+        and InvalidArgument where its result has another shape."""
+        observed = self.observed(sequence)
+        if len(observed.layers) < self._layers:
+            return
+        observed.layers.clear()
+        columns = observed.step[2]
+        importance = observed.importance
+        numbers = importance.grow(columns)
+        if not observed.is_known:
+            self._ask(sequence, importance)
+        shape = (self._layers, self._kv_heads, columns)
+        result = self.policy(observed.scores(arrays, self._kv_heads), arrays.shaped(numbers, shape))
+        self._take(result, importance, shape, arrays)
+        observed.is_known = True
+        if has_window or _arrays.own() is _arrays.PLAIN:
+            self._tell_all(sequence, importance)
+        else:
+            self._tell_held(sequence, importance, observed.held(self._kv_heads))
+
+    def _tell_all(self, sequence: int, importance: Importance) -> None:
+        if len(self._positions) < importance.tokens:
+            self._positions = (c_int64 * (2 * importance.tokens))(*range(2 * importance.tokens))
+        positions = ctypes.addressof(self._positions)
+        for row in range(self._layers * self._kv_heads):
+            self._set(sequence, row // self._kv_heads, row % self._kv_heads, positions, importance.row(row),
+                      importance.tokens)
+
+    def _tell_held(self, sequence: int, importance: Importance, held: Any) -> None:
+        """The cache takes time for each token that it is told of, also of those that are gone."""
+        rows = _arrays.own().shaped(importance.grow(importance.tokens), held.shape)
+        for row, holds in enumerate(held):
+            positions = holds.nonzero()[0]
+            numbers = rows[row][positions]
+            self._set(sequence, row // self._kv_heads, row % self._kv_heads, positions.ctypes.data,
+                      numbers.ctypes.data, len(positions))
+
+    def _ask(self, sequence: int, importance: Importance) -> None:
+        for row in range(self._layers * self._kv_heads):
+            numbers = (c_float * importance.tokens).from_address(importance.row(row))
+            for position, number in self._get(sequence, row // self._kv_heads, row % self._kv_heads):
+                if position < importance.tokens:
+                    numbers[position] = number
+
+    def _take(self, result: Any, importance: Importance, shape: tuple[int, ...], arrays: Arrays) -> None:
+        if result is None:
+            raise InvalidArgument(f"the policy returned None, expected the importance {list(shape)}")
+        try:
+            result = arrays.as_f32(result)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"the policy returned {type(result).__name__}, expected numbers of the shape "
+                                  f"{list(shape)}: {error}") from error
+        slot = Slot("the policy's result", "[layers, kv_heads, tokens]", (_abi.F32,), (3,))
+        slot.put(result)
+        if slot.shape[1:] != shape:
+            raise InvalidArgument(f"the policy returned the shape {list(slot.shape[1:])}, expected {list(shape)}")
+        begin, (_, layer, head, _) = slot.tensor.data, slot.tensor.stride
+        for row in range(shape[0] * shape[1]):
+            memmove(importance.row(row), begin + row // shape[1] * layer + row % shape[1] * head, SIZE * shape[2])
