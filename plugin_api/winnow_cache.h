@@ -37,11 +37,11 @@ typedef struct winnow_layer_shape {
     int64_t v_head_size; /* 0: head_size */
 } winnow_layer_shape;
 
-/* A cache holds the keys and values of all layers for some sequences, packed, and stays inside a budget: for each layer
- * and each KV head by itself it evicts the tokens that the attention scores say are not needed. Tokens of a sequence
- * are counted from 0 in the order in which they are appended; that number is a token's position, whatever has been
- * evicted before it. Sequences are numbers in [0, max_sequences) and share nothing. Memory is taken when a sequence
- * first needs it. Everything is deterministic: the same calls give the same survivors. */
+/* A cache holds packed keys and values of all layers for some sequences, and stays inside a budget. In each layer, each
+ * KV head evicts by itself the tokens that the attention scores say are not needed. A token's position is its number
+ * in its sequence, counted from 0 in the order of appending; eviction does not change it. Keys are stored as they
+ * come, so a model with rotary embeddings rotates them before. Sequences are numbers in [0, max_sequences) and share
+ * nothing. Memory is taken when a sequence first needs it. The same calls always give the same survivors. */
 typedef struct winnow_cache_desc {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
@@ -59,15 +59,15 @@ typedef struct winnow_cache_desc {
      * layer's heads and sizes is then of its own. */
     const winnow_layer_shape *layer_shapes;
     uint64_t layer_shape_stride; /* bytes from one to the next: sizeof(winnow_layer_shape) for an array; 0 with NULL */
-    /* Tokens: no sequence grows longer. Shares in config are of it, and a larger budget is cut to it. In cell mode only
-     * these two hold: cells are used again, and tokens come and go in them without end. */
+    /* Tokens: no sequence grows longer. Shares in config are shares of it, and a larger budget is cut to it. In cell
+     * mode a sequence may get any number of tokens, because cells are used again; shares and the cut remain. */
     int64_t context;
     int64_t max_sequences; /* 0: 1 */
-    /* The most cells of a host that names its own (cell mode): tokens are then told apart by cells, not by position,
-     * and each attention brings a mask by cells. 0: no cells. */
+    /* 0: no cells. Else cell mode, for a host that gives each token a cell of its own choice: how many cells there are.
+     * Tokens are then told apart by cells, not by positions, and each attention brings a mask by cells. */
     int64_t cells;
-    /* Those that the configuration wants (cache_describe lists them), and those that one of cache_set_config will want;
-     * NULL without any. */
+    /* What the configuration wants (cache_describe lists it), and what that of a later cache_set_config will want; NULL
+     * without any. */
     const winnow_resource *resources;
     uint64_t resource_count;
     uint64_t resource_stride; /* bytes from one to the next: sizeof(winnow_resource) for an array */
@@ -82,12 +82,12 @@ typedef struct winnow_cache_entry {
     int64_t batch;     /* which batch entry of the tensors */
     int64_t first;     /* its first row there; rows of attn_mask and scores_out count from 0 */
     int64_t count;     /* how many rows, 1 at least */
-    /* How many of the last rows' tokens may be taken back (drafts of speculative decoding): their queries leave nothing
-     * in the importance of others, so that truncate leaves no trace of them. */
+    /* How many of the last tokens may be taken back (drafts of speculative decoding). Their queries add nothing to the
+     * importance of other tokens, so that cache_truncate leaves no trace of them. */
     int64_t draft_tokens;
-    /* Cell mode: as in winnow_sdpa_desc, [1, mh, mq, mk], mq = count or 1; its columns are cells. It may have any
-     * number of them and hides the cells that it has none for (a single one is for all). It alone says what a query
-     * sees. NULL without cells, and without q. */
+    /* Cell mode: a mask as in winnow_sdpa_desc, [1, mh, mq, mk] with mq = count or 1, whose columns are cells. It alone
+     * says what a query sees. It may have any number of columns: one is for all cells, and otherwise a cell without a
+     * column is hidden. NULL without cells, and without q. */
     const winnow_tensor *attn_mask;
     /* [1, q_num_heads, count, columns] F32 or NULL: the logits after ALiBi and window (WINNOW_SCORES_BIASED) in the
      * column of the token's position (or cell); -INFINITY where it is not stored or not seen. Columns: next_position of
@@ -95,32 +95,32 @@ typedef struct winnow_cache_entry {
     const winnow_tensor *scores_out;
 } winnow_cache_entry;
 
-/* Flags of a step. NO_WAIT: the step waits neither for work that was enqueued before nor for a file. Where it would
- * have to, it returns WINNOW_ERROR_WOULD_WAIT before anything has changed, for all entries; the message says why and
- * what helps, and is not logged. A step that needs more memory (cache_reserve takes it beforehand) or a file
- * (recall=FOLDER) cannot be had without waiting; docs/abi.md lists all such steps. */
+/* Flags of a step. NO_WAIT: the step waits neither for work that was enqueued before nor for a file. If it would have
+ * to, it returns WINNOW_ERROR_WOULD_WAIT before anything has changed in any of its sequences; the message says why and
+ * what helps, and is not logged. A step has to wait if it needs more memory (cache_reserve takes it beforehand) or a
+ * file (recall=FOLDER); docs/abi.md lists all such steps. */
 #define WINNOW_STEP_NO_WAIT 0x1u
 
-/* Appending to one layer, attending, or both in this order of the tokens, for any number of sequences at once. What
- * comes out for a sequence does not depend on the others in the step.
+/* Appends tokens to one layer, lets queries attend to it, or both, for any number of sequences at once. What comes out
+ * for a sequence does not depend on the others in the step.
  *
- * Only k and v: the tokens are appended. Only q and out: the last tokens that were appended attend, as many as q has.
- * All four: every token attends once it is appended, in chunks of at most 32, so that a long prompt never needs more
- * memory than the budget; a token of the prompt sees those before it that are not yet evicted. Eviction comes before
- * the tokens of a chunk do: cache_tokens after a step tells what was stored when its last query attended.
- * Attention is causal: a query token sees what is stored of its sequence's tokens up to itself. Softcap, ALiBi, window,
- * head sink and scale are as in winnow_sdpa_desc.
+ * k and v alone: the tokens are appended. q and out alone: the tokens that were appended last attend, as many as q has
+ * rows. All four: each token is appended and then attends, in chunks of at most 32 tokens, so that a long prompt never
+ * needs more memory than the budget. Eviction comes before a chunk is appended: a query sees the tokens before it that
+ * are not evicted yet, and cache_tokens after a step tells what was stored when its last query attended.
+ * Attention is causal: a query sees what is stored of its sequence's tokens up to its own. Softcap, ALiBi, window, head
+ * sink and scale are as in winnow_sdpa_desc.
  *
- * When the call fails, all sequences are as they were before, but for WINNOW_ERROR_DEVICE: those of the step may then
- * be incomplete, and should be removed. Where the disk is full, or a read or write fails, it returns WINNOW_ERROR_IO:
- * the sequences are as they were before, and out and scores_out may have been written in part. */
+ * If the call fails, all sequences are as they were before, with two exceptions. After WINNOW_ERROR_DEVICE those of the
+ * step may be incomplete, and should be removed. After WINNOW_ERROR_IO (the disk is full, or a read or write failed)
+ * out and scores_out may have been written in part. */
 typedef struct winnow_cache_step_desc {
     uint32_t struct_size;
     uint32_t flags; /* WINNOW_STEP_* */
     const winnow_extension *next;
     int64_t layer;
-    /* The first entry. NULL, with entry_count and entry_stride 0: all rows are sequence 0's, without scores_out and
-     * drafts, and the tensors have one batch entry. Not in cell mode with q, which needs masks. */
+    /* The first entry. NULL: all rows belong to sequence 0, without scores_out and drafts. The tensors then have one
+     * batch entry, and entry_count and entry_stride are 0. Cell mode with q needs entries, which bring the masks. */
     const winnow_cache_entry *entries;
     uint64_t entry_count;     /* 1 to max_sequences */
     uint64_t entry_stride;    /* bytes from one entry to the next: sizeof(winnow_cache_entry) for an array */
@@ -369,21 +369,19 @@ typedef struct winnow_cache_api {
     int32_t(WINNOW_CALL *tokens)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
                                  winnow_cache_tokens *look);
 
-    /* Waits for enqueued work, then gives tokens of a KV head another importance, under any policy that keeps one;
-     * under `external` and `moe` it is theirs until the next call, under the others attention goes on from it. `count`
-     * positions (or cells), each with its importance; a larger one is evicted later, and NaN
-     * before everything else. A token that the
-     * head does not hold is passed over; of one that is named twice the later importance holds. Refused where the
-     * policy keeps no importance. */
+    /* Waits for enqueued work, then gives tokens of a KV head another importance: `count` positions (or cells), each
+     * with its importance. A token with a larger one is evicted later, and one with NaN before all others. Under
+     * `external` and `moe` a token keeps it until the next call; under other policies attention goes on from it. A
+     * token that the head does not hold is passed over. If a token is named twice, the later importance holds. Refused
+     * if the policy keeps no importance. */
     int32_t(WINNOW_CALL *set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
                                          const int64_t *positions, const float *importance, uint64_t count);
 
-    /* Another policy or budget from now on; formats, sink, residual window, centring and whether an importance is kept
-     * have to stay, and resources are those of cache_create. A smaller budget holds when the call returns.
-     */
+    /* Another policy or budget from now on. Formats, sinks, residual window, centring and whether an importance is kept
+     * have to stay, and resources are those of cache_create. A smaller budget holds when the call returns. */
     int32_t(WINNOW_CALL *set_config)(winnow_cache *cache, const char *config);
-    /* Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: each eviction pass asks
-     * the system. */
+    /* Memory pressure, 0 (none) to 1, under which some policies evict more. Negative: each eviction pass asks the
+     * system. */
     int32_t(WINNOW_CALL *set_pressure)(winnow_cache *cache, double pressure);
     /* Positions (or cells) of a sequence whose tokens are never evicted (structural anchors). If no token has such a
      * position now, the next one to get it, by being appended or shifted there, is anchored.
