@@ -25,7 +25,7 @@ inline void register_cache_test(const std::string& suite, const std::string& nam
     register_function("cache/" + suite, name, file, line, [action, is_left_out] {
         if (is_left_out) GTEST_SKIP() << "another share has it";
         if (!subject().offers_cache()) {
-            subject().note_not_offered("the cache");
+            subject().note_not_offered("the table " WINNOW_CACHE_TABLE);
             GTEST_SKIP() << "NOT OFFERED: the backend has no cache";
         }
         action();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "levels.hpp"
 #include "registered_cases.hpp"
 #include "session.hpp"
 
@@ -24,8 +25,10 @@ constexpr const char* usage =
     "  --reference PATH  what it is held against (default: the reference that lies beside this program)\n"
     "  --device STRING   as winnow_context_desc.device: gpu, cpu, a number, a part of a name\n"
     "  --variants STRING as winnow_context_desc.variants: forces kernel variants\n"
+    "  --level NAMES     run these levels alone: some of core, formats, cache and opencl, with commas in between\n"
+    "                    core is what every backend has to pass: the functions of winnow.h, with dense types\n"
+    "                    the others are optional: packed formats and operations on rows, and one level for each table\n"
     "  --filter STRING   run the tests whose name contains it; a pattern of GoogleTest's where it has * ? : or -\n"
-    "                    levels: abi buffers sdpa kv_append sync formats cache\n"
     "  --seed N          seed of the random cases (default 1)\n"
     "  --cases N         random cases per operation (default 200)\n"
     "  --pairs STRING    formats: all for every format of K with every format of V, sample (40 pairs) or few (20)\n"
@@ -41,6 +44,7 @@ constexpr const char* usage =
 
 Options the_options;
 Session the_subject, the_reference;
+std::vector<const Level*> chosen_levels;
 
 [[noreturn]] void refuse(const std::string& text) {
     std::fprintf(stderr, "winnow-conformance: %s\n%s", text.c_str(), usage);
@@ -49,6 +53,16 @@ Session the_subject, the_reference;
 
 std::string as_pattern(const std::string& filter) {
     return filter.find_first_of("*?:-") == std::string::npos ? "*" + filter + "*" : filter;
+}
+
+void choose_levels(const std::string& text) {
+    for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+        end = text.find(',', begin);
+        const std::string name = text.substr(begin, end == std::string::npos ? end : end - begin);
+        const Level* const level = find_level(name);
+        if (!level) refuse("--level: expected some of " + names_of_levels() + ", got \"" + name + "\"");
+        chosen_levels.push_back(level);
+    }
 }
 
 uint64_t as_number(const std::string& option, const std::string& text) {
@@ -107,6 +121,8 @@ void parse(int argc, char** argv) {
             the_options.device = value;
         else if (option == "--variants")
             the_options.variants = value;
+        else if (option == "--level")
+            choose_levels(value);
         else if (option == "--filter")
             GTEST_FLAG_SET(filter, as_pattern(value));
         else if (option == "--seed")
@@ -151,16 +167,23 @@ bool was_really_called(const char* operation, uint64_t counted, uint64_t called,
     return true;
 }
 
+bool core_was_really_called() {
+    const winnow_stats stats = the_subject.stats();
+    const bool sdpa = was_really_called("sdpa", stats.sdpa_calls, the_subject.sdpa_calls(), ran("sdpa"));
+    return was_really_called("kv_append", stats.kv_append_calls, the_subject.kv_append_calls(), ran("kv_append")) &&
+           sdpa;
+}
+
 // The level formats asks every operation, and has no count of calls for the later ones: that one was carried out is
 // known here, what it did by its results.
 bool formats_were_really_called() {
     const int tests = ran("formats/") - ran("formats/bad_input") - ran("formats/row_bytes"); // which carry out nothing
     if (tests == 0) return true;
-    const uint64_t calls = the_subject.sdpa_calls() + the_subject.kv_append_calls() + the_subject.row_calls();
+    const uint64_t calls = the_subject.calls();
     std::printf("  %-10s %llu calls of every operation, %llu of them on rows, %d tests\n", "formats",
                 static_cast<unsigned long long>(calls), static_cast<unsigned long long>(the_subject.row_calls()),
                 tests);
-    if (calls > 0 || !the_subject.offers_formats()) return true;
+    if (calls > 0 || the_subject.has_not_offered("formats")) return true;
     std::printf("FAILED: tests of formats were selected, but the backend never carried one out\n");
     return false;
 }
@@ -170,7 +193,7 @@ bool cache_was_really_called() {
     if (tests == 0) return true;
     std::printf("  %-10s %llu steps, %d tests\n", "cache", static_cast<unsigned long long>(the_subject.cache_steps()),
                 tests);
-    if (the_subject.cache_steps() > 0 || !the_subject.offers_cache()) return true;
+    if (the_subject.cache_steps() > 0 || the_subject.has_not_offered("cache")) return true;
     std::printf("FAILED: tests of Cache were selected, but the backend never carried out a step\n");
     return false;
 }
@@ -182,27 +205,49 @@ void list(const char* what, const std::map<std::string, int>& reasons) {
     for (const auto& [reason, count] : reasons) std::printf("    %5d  %s\n", count, reason.c_str());
 }
 
+// A level is passed by a run of all of it.
+const char* verdict_of(const Level& level, const Tally& tally, bool is_well) {
+    if (!is_well || tally.failed > 0) return "DOES NOT CONFORM";
+    if (tally.selected < tally.all) return "a part, chosen by --filter";
+    if (the_options.shares > 1 && &level == find_level("cache")) return "a part, chosen by --share";
+    return tally.passed > 0 ? "CONFORMS" : "NOT OFFERED";
+}
+
 bool summarize() {
-    const testing::UnitTest& all = *testing::UnitTest::GetInstance();
     const winnow_device_info info = the_subject.info();
-    const winnow_stats stats = the_subject.stats();
     std::printf("\nwinnow-conformance: %s (%s %s)\n  device     %s, %s, %s, kernels \"%s\"\n",
                 the_subject.path().c_str(), the_subject.api().backend_name, the_subject.api().backend_version,
                 info.name, info.platform, info.driver_version, info.kernel_shape);
-    bool is_well = was_really_called("sdpa", stats.sdpa_calls, the_subject.sdpa_calls(), ran("sdpa"));
-    is_well = was_really_called("kv_append", stats.kv_append_calls, the_subject.kv_append_calls(), ran("kv_append")) &&
-              is_well;
-    is_well = formats_were_really_called() && is_well;
-    is_well = cache_was_really_called() && is_well;
+    const bool core = core_was_really_called(), formats = formats_were_really_called(),
+               cache = cache_was_really_called();
     list("UNSUPPORTED", the_subject.unsupported());
     if (ran("formats"))
         for (const auto& [what, count] : left_out())
             std::printf("  left out: %d %s, which --pairs all has\n", count, what.c_str());
     if (!the_subject.not_offered().empty()) list("NOT OFFERED", the_subject.not_offered());
-    is_well = is_well && all.Passed();
-    std::printf("  %d passed, %d skipped, %d failed: %s\n", all.successful_test_count(), all.skipped_test_count(),
-                all.failed_test_count(), is_well ? "CONFORMS" : "DOES NOT CONFORM");
-    return is_well;
+    int selected = 0;
+    for (const Level& level : levels()) {
+        const Tally tally = tally_of(level);
+        const bool is_well =
+            core && (formats || &level != find_level("formats")) && (cache || &level != find_level("cache"));
+        selected += tally.selected;
+        if (tally.selected > 0)
+            std::printf("  level %s: %d passed, %d skipped, %d failed: %s\n", level.name, tally.passed, tally.skipped,
+                        tally.failed, verdict_of(level, tally, is_well));
+    }
+    if (selected == 0) std::printf("FAILED: no test was selected; --list prints their names\n");
+    return core && formats && cache && selected > 0;
+}
+
+// A suite that were in no level would run in none.
+void require_levels() {
+    const testing::UnitTest& all = *testing::UnitTest::GetInstance();
+    for (int at = 0; at < all.total_test_suite_count(); ++at) {
+        const std::string suite = all.GetTestSuite(at)->name();
+        if (level_of(suite)) continue;
+        std::fprintf(stderr, "winnow-conformance: the suite \"%s\" is in no level of levels.cpp\n", suite.c_str());
+        std::exit(2);
+    }
 }
 
 } // namespace
@@ -246,6 +291,8 @@ int main(int argc, char** argv) {
     register_cache_stats();
     register_cache_describe();
     register_cache_bad_input();
+    require_levels();
+    GTEST_FLAG_SET(filter, within_levels(GTEST_FLAG_GET(filter), chosen_levels));
     if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
     try {
         the_subject.write_log(the_options.log);

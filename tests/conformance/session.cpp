@@ -1,8 +1,12 @@
 // Loading a backend and talking to it through the table.
 #include "session.hpp"
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <stdexcept>
+
+#include "levels.hpp"
 
 namespace winnow::conformance {
 
@@ -70,6 +74,18 @@ winnow_stats Session::stats() const {
 bool Session::offers_formats() const {
     uint64_t bytes = 0;
     return api().row_bytes(WINNOW_TYPE_Q8_0, 32, &bytes, nullptr, 0) != WINNOW_ERROR_UNIMPLEMENTED;
+}
+
+void Session::note_not_offered(const std::string& what) {
+    const Level* const level = level_of(testing::UnitTest::GetInstance()->current_test_suite()->name());
+    ++refusals_;
+    ++not_offered_[std::string("level ") + level->name + ": " + what];
+}
+
+bool Session::has_not_offered(const std::string& level) const {
+    const std::string beginning = "level " + level + ":";
+    const auto first = not_offered_.lower_bound(beginning);
+    return first != not_offered_.end() && first->first.starts_with(beginning);
 }
 
 namespace {

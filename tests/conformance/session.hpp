@@ -71,19 +71,25 @@ public:
     int32_t run(const winnow_hadamard_desc& desc, winnow_event** event = nullptr);
 
     // A case that the backend refuses as UNSUPPORTED, under its reason.
-    void note_unsupported(const std::string& what, const std::string& reason) { ++unsupported_[what + ": " + reason]; }
+    void note_unsupported(const std::string& what, const std::string& reason) {
+        ++refusals_;
+        ++unsupported_[what + ": " + reason];
+    }
 
     // Whether the backend has packed formats and the operations on rows: asked for the size of a packed row.
     bool offers_formats() const;
     bool offers_cache() const { return library_.caches != nullptr; }
-    // A test that asks for a slot that the backend leaves out.
-    void note_not_offered(const std::string& what) { ++not_offered_[what]; }
+    // A test that asks for what the backend leaves out; counted under the level of the test.
+    void note_not_offered(const std::string& what);
+    bool has_not_offered(const std::string& level) const;
 
     uint64_t sdpa_calls() const { return sdpa_calls_; }
     uint64_t kv_append_calls() const { return kv_append_calls_; }
     uint64_t row_calls() const { return row_calls_; } // kv_requantize, kv_dequantize and hadamard
-    void note_cache_step() { ++cache_steps_; }        // one that returned WINNOW_OK
+    uint64_t calls() const { return sdpa_calls_ + kv_append_calls_ + row_calls_; }
+    void note_cache_step() { ++cache_steps_; } // one that returned WINNOW_OK
     uint64_t cache_steps() const { return cache_steps_; }
+    uint64_t refusals() const { return refusals_; } // notes of what is unsupported or not offered
     const std::map<std::string, int>& unsupported() const { return unsupported_; }
     const std::map<std::string, int>& not_offered() const { return not_offered_; }
 
@@ -96,7 +102,7 @@ private:
     winnow_library library_{};
     winnow_context* context_ = nullptr;
     std::string path_, device_, variants_;
-    uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0, row_calls_ = 0, cache_steps_ = 0;
+    uint64_t sdpa_calls_ = 0, kv_append_calls_ = 0, row_calls_ = 0, cache_steps_ = 0, refusals_ = 0;
     std::map<std::string, int> unsupported_, not_offered_;
 };
 
