@@ -124,12 +124,22 @@ static void check_operation(abi_run *run, const abi_backend *backend, const abi_
     *reserved = 0;
 }
 
+/* A backend that does not have an operation may say so before it looks at the arguments. */
+static int32_t as_invalid(const abi_run *run, int32_t status) {
+    const int is_missing = !run->is_complete && status == WINNOW_ERROR_UNIMPLEMENTED;
+    return is_missing ? WINNOW_ERROR_INVALID_ARGUMENT : status;
+}
+#define EXPECT_INVALID(call)                                                                                           \
+    abi_expect_status(run, as_invalid(run, (call)), WINNOW_ERROR_INVALID_ARGUMENT, #call, __FILE__, __LINE__)
+
 static void check_row_bytes(abi_run *run, const winnow_api *api) {
     const int32_t invalid = WINNOW_ERROR_INVALID_ARGUMENT;
     uint64_t bytes = 77;
     char message[8];
     size_t size;
-    EXPECT_STATUS(api->row_bytes(WINNOW_TYPE_F16, 5, &bytes, NULL, 0), WINNOW_OK);
+    const int32_t status = api->row_bytes(WINNOW_TYPE_F16, 5, &bytes, NULL, 0);
+    if (!run->is_complete && status == WINNOW_ERROR_UNIMPLEMENTED) return;
+    EXPECT_STATUS(status, WINNOW_OK);
     EXPECT(bytes == 10);
     EXPECT_STATUS(api->row_bytes(WINNOW_TYPE_Q8_0, 64, &bytes, NULL, 0), WINNOW_OK);
     EXPECT(bytes == 68);
@@ -160,22 +170,21 @@ static void check_unknown_type(abi_run *run, const abi_backend *backend, row_wor
 }
 
 static void check_null(abi_run *run, const abi_backend *backend, row_work *work) {
-    const int32_t invalid = WINNOW_ERROR_INVALID_ARGUMENT;
     const winnow_api *api = backend->api;
     winnow_context *context = backend->context;
     winnow_event *event = NULL;
-    EXPECT_STATUS(api->supports(NULL, WINNOW_OPERATION_KV_REQUANTIZE, &work->requantize.first, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports(context, WINNOW_OPERATION_KV_REQUANTIZE, NULL, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports(NULL, WINNOW_OPERATION_KV_DEQUANTIZE, &work->dequantize.first, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports(context, WINNOW_OPERATION_KV_DEQUANTIZE, NULL, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports(NULL, WINNOW_OPERATION_HADAMARD, &work->hadamard.first, NULL, 0), invalid);
-    EXPECT_STATUS(api->supports(context, WINNOW_OPERATION_HADAMARD, NULL, NULL, 0), invalid);
-    EXPECT_STATUS(api->kv_requantize(NULL, &work->requantize.first, &event), invalid);
-    EXPECT_STATUS(api->kv_requantize(context, NULL, &event), invalid);
-    EXPECT_STATUS(api->kv_dequantize(NULL, &work->dequantize.first, &event), invalid);
-    EXPECT_STATUS(api->kv_dequantize(context, NULL, &event), invalid);
-    EXPECT_STATUS(api->hadamard(NULL, &work->hadamard.first, &event), invalid);
-    EXPECT_STATUS(api->hadamard(context, NULL, &event), invalid);
+    EXPECT_INVALID(api->supports(NULL, WINNOW_OPERATION_KV_REQUANTIZE, &work->requantize.first, NULL, 0));
+    EXPECT_INVALID(api->supports(context, WINNOW_OPERATION_KV_REQUANTIZE, NULL, NULL, 0));
+    EXPECT_INVALID(api->supports(NULL, WINNOW_OPERATION_KV_DEQUANTIZE, &work->dequantize.first, NULL, 0));
+    EXPECT_INVALID(api->supports(context, WINNOW_OPERATION_KV_DEQUANTIZE, NULL, NULL, 0));
+    EXPECT_INVALID(api->supports(NULL, WINNOW_OPERATION_HADAMARD, &work->hadamard.first, NULL, 0));
+    EXPECT_INVALID(api->supports(context, WINNOW_OPERATION_HADAMARD, NULL, NULL, 0));
+    EXPECT_INVALID(api->kv_requantize(NULL, &work->requantize.first, &event));
+    EXPECT_INVALID(api->kv_requantize(context, NULL, &event));
+    EXPECT_INVALID(api->kv_dequantize(NULL, &work->dequantize.first, &event));
+    EXPECT_INVALID(api->kv_dequantize(context, NULL, &event));
+    EXPECT_INVALID(api->hadamard(NULL, &work->hadamard.first, &event));
+    EXPECT_INVALID(api->hadamard(context, NULL, &event));
     EXPECT(event == NULL);
 }
 
