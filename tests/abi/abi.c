@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,23 +27,60 @@ const abi_check abi_checks[] = {
     {NULL, NULL},
 };
 
+/* By this project's own names: those of the backend are judged, too. */
+static const char *name_of(int32_t status) {
+#define NAME(status) [status] = #status
+    static const char *const names[] = {
+        NAME(WINNOW_OK),
+        NAME(WINNOW_ERROR_INVALID_ARGUMENT),
+        NAME(WINNOW_ERROR_UNSUPPORTED),
+        NAME(WINNOW_ERROR_UNIMPLEMENTED),
+        NAME(WINNOW_ERROR_VERSION),
+        NAME(WINNOW_ERROR_NOT_FOUND),
+        NAME(WINNOW_ERROR_OUT_OF_MEMORY),
+        NAME(WINNOW_ERROR_DEVICE),
+        NAME(WINNOW_ERROR_INTERNAL),
+        NAME(WINNOW_ERROR_IO),
+        NAME(WINNOW_ERROR_WOULD_WAIT),
+    };
+#undef NAME
+    if (status == ABI_CONTRADICTION)
+        return "a contradiction: another status than `supports` or a trace of a refused call";
+    return status >= 0 && status <= WINNOW_ERROR_WOULD_WAIT ? names[status] : "a status without a name";
+}
+
+void abi_about(abi_run *run, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    vsnprintf(run->about, sizeof run->about, format, values);
+    va_end(values);
+}
+
 static void report(abi_run *run, const char *text, const char *file, int line) {
     const size_t used = strlen(run->report);
+    const char *const separator = run->about[0] != 0 ? ": " : "";
     ++run->failures;
-    snprintf(run->report + used, sizeof run->report - used, "%s:%d: %s\n", file, line, text);
+    snprintf(run->report + used, sizeof run->report - used, "%s:%d: %s%s%s\n", file, line, run->about, separator, text);
 }
 
 int abi_expect(abi_run *run, int is_true, const char *text, const char *file, int line) {
+    char full[600];
     ++run->expectations;
-    if (!is_true) report(run, text, file, line);
-    return is_true;
+    if (is_true) return 1;
+    snprintf(full, sizeof full, "expected %s", text);
+    report(run, full, file, line);
+    return 0;
 }
 
 int abi_expect_status(abi_run *run, int32_t got, int32_t want, const char *text, const char *file, int line) {
     char full[600];
     ++run->expectations;
     if (got == want) return 1;
-    snprintf(full, sizeof full, "%s gave status %d, expected %d", text, (int)got, (int)want);
+    if (got == WINNOW_OK)
+        snprintf(full, sizeof full, "%s was not refused, expected %s (%d)", text, name_of(want), (int)want);
+    else
+        snprintf(full, sizeof full, "%s gave %s (%d), expected %s (%d)", text, name_of(got), (int)got, name_of(want),
+                 (int)want);
     report(run, full, file, line);
     return 0;
 }

@@ -1,5 +1,5 @@
 /* abi.h - checks of a backend's C boundary, written in C as a host would be. Run by abi_test and by
- * winnow-conformance, level abi.
+ * winnow-conformance, suite abi of the level core.
  */
 #ifndef WINNOW_TESTS_ABI_H
 #define WINNOW_TESTS_ABI_H
@@ -22,6 +22,7 @@ typedef struct abi_run {
     int is_complete;    /* the backend has to carry out every operation */
     int expectations;
     int failures;
+    char about[160];   /* the struct or case that the next failures are about, or "" */
     char report[8192]; /* a line for each failure, as far as they fit */
 } abi_run;
 
@@ -44,10 +45,16 @@ typedef struct abi_backend {
     winnow_context *context;
 } abi_backend;
 
+/* Instead of a status: the call contradicts `supports` or itself, or left a trace though it was refused. */
+#define ABI_CONTRADICTION (-1)
+
+void abi_about(abi_run *run, const char *format, ...);
 int abi_expect(abi_run *run, int is_true, const char *text, const char *file, int line);
 int abi_expect_status(abi_run *run, int32_t got, int32_t want, const char *text, const char *file, int line);
 #define EXPECT(condition) abi_expect(run, (condition) != 0, #condition, __FILE__, __LINE__)
 #define EXPECT_STATUS(call, want) abi_expect_status(run, (call), (want), #call, __FILE__, __LINE__)
+/* Where abi_about says what is called. */
+#define EXPECT_CALL(call, want) abi_expect_status(run, (call), (want), "the call", __FILE__, __LINE__)
 
 abi_backend abi_open(abi_run *run);         /* with a table of the header's version */
 abi_backend abi_open_context(abi_run *run); /* with a table and a context */
@@ -82,7 +89,8 @@ int abi_is_right(const abi_work *work); /* both results are, and the canaries st
 /* A struct that a call reads, to be tried in each length. Shorter ones are refused: the sizes of older versions would
  * be welcome, of which there are none so far; tests/unit has made-up ones. */
 typedef struct abi_read_case {
-    uint32_t *struct_size; /* of the struct that varies */
+    const char *name;      /* of the struct that varies */
+    uint32_t *struct_size; /* of it */
     uint32_t ours;         /* what it measures */
     unsigned char *tail;   /* of the longer one */
     int32_t (*call)(const abi_backend *backend, void *data);
@@ -93,7 +101,7 @@ void abi_check_read(abi_run *run, const abi_backend *backend, const abi_read_cas
 
 /* Calls with a struct of `struct_size` bytes inside a larger memory: what it may write is exactly that. */
 typedef int32_t (*abi_fill_function)(const abi_backend *backend, void *target);
-void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, uint32_t ours);
+void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, const char *name, uint32_t ours);
 
 void check_negotiation(abi_run *run);
 void check_refused_hosts(abi_run *run);

@@ -119,7 +119,8 @@ static uint64_t tokens_of(const abi_backend *backend, winnow_cache *cache) {
 
 /* ---- Structs --------------------------------------------------------------------------------------------------- */
 
-/* create and estimate read the same description; -1: they disagree, or a refused call gave something out. */
+/* create and estimate read the same description; a contradiction where they disagree, or a refused call gave something
+ * out. */
 static int32_t call_create(const abi_backend *backend, void *data) {
     cache_work *work = (cache_work *)data;
     winnow_cache *cache = NULL;
@@ -129,41 +130,42 @@ static int32_t call_create(const abi_backend *backend, void *data) {
     stats.struct_size = sizeof stats;
     estimated = backend->caches->estimate(backend->context, &work->desc.first, 100, &stats);
     status = backend->caches->create(backend->context, &work->desc.first, &cache);
-    if (status != estimated || (cache != NULL) != (status == WINNOW_OK)) return -1;
-    if ((stats.bytes != 0) != (status == WINNOW_OK)) return -1;
-    if (status == WINNOW_OK && backend->caches->destroy(cache) != WINNOW_OK) return -1;
+    if (status != estimated || (cache != NULL) != (status == WINNOW_OK)) return ABI_CONTRADICTION;
+    if ((stats.bytes != 0) != (status == WINNOW_OK)) return ABI_CONTRADICTION;
+    if (status == WINNOW_OK && backend->caches->destroy(cache) != WINNOW_OK) return ABI_CONTRADICTION;
     return status;
 }
 
-/* One step of an empty cache; -1: a refused one left a trace, or a good one a wrong result. */
+/* One step of an empty cache; a contradiction where a refused one left a trace, or a good one a wrong result. */
 static int32_t call_step(const abi_backend *backend, void *data) {
     cache_work *work = (cache_work *)data;
     int32_t status = backend->caches->step(work->cache, &work->step.first, NULL);
     const int is_ok = status == WINNOW_OK;
-    if (backend->api->finish(backend->context) != WINNOW_OK) return -1;
-    if (result_of(work) != is_ok || tokens_of(backend, work->cache) != (uint64_t)is_ok) status = -1;
+    if (backend->api->finish(backend->context) != WINNOW_OK) return ABI_CONTRADICTION;
+    if (result_of(work) != is_ok || tokens_of(backend, work->cache) != (uint64_t)is_ok) status = ABI_CONTRADICTION;
     fill_out(work);
-    return backend->caches->reset(work->cache) == WINNOW_OK ? status : -1;
+    return backend->caches->reset(work->cache) == WINNOW_OK ? status : ABI_CONTRADICTION;
 }
 
 /* Calls cache_import_rows with a row of a state. */
 static int32_t call_import(const abi_backend *backend, void *data) {
     cache_work *work = (cache_work *)data;
     int32_t status = backend->caches->import_rows(work->cache, &work->rows.first);
-    if (tokens_of(backend, work->cache) != (uint64_t)(status == WINNOW_OK)) status = -1;
-    return backend->caches->reset(work->cache) == WINNOW_OK ? status : -1;
+    if (tokens_of(backend, work->cache) != (uint64_t)(status == WINNOW_OK)) status = ABI_CONTRADICTION;
+    return backend->caches->reset(work->cache) == WINNOW_OK ? status : ABI_CONTRADICTION;
 }
 
-/* Saves an empty cache; -1: a refused call wrote something, or a good one another size than it said. */
+/* Saves an empty cache; a contradiction where a refused call wrote something, or a good one another size than it said.
+ */
 static int32_t call_save(const abi_backend *backend, void *data) {
     cache_work *work = (cache_work *)data;
     uint64_t size = 0;
     int32_t status;
     work->written = 0;
     status = backend->caches->save(work->cache, &work->state.first);
-    if (status != WINNOW_OK) return work->written == 0 ? status : -1;
-    if (backend->caches->saved_size(work->cache, -1, &size) != WINNOW_OK) return -1;
-    return size == work->written ? status : -1;
+    if (status != WINNOW_OK) return work->written == 0 ? status : ABI_CONTRADICTION;
+    if (backend->caches->saved_size(work->cache, -1, &size) != WINNOW_OK) return ABI_CONTRADICTION;
+    return size == work->written ? status : ABI_CONTRADICTION;
 }
 
 static int32_t fill_estimate(const abi_backend *backend, void *target) {
@@ -172,8 +174,8 @@ static int32_t fill_estimate(const abi_backend *backend, void *target) {
     return backend->caches->estimate(backend->context, &work.desc.first, 100, (winnow_cache_stats *)target);
 }
 
-/* The struct goes in (rooms for strings) and out; -1: a refused call changed it, or a good one told something else or
- * touched what lies behind it. */
+/* The struct goes in (rooms for strings) and out; a contradiction where a refused call changed it, or a good one told
+ * something else or touched what lies behind it. */
 static int32_t call_describe(const abi_backend *backend, void *data) {
     cache_work *work = (cache_work *)data;
     LONGER(winnow_cache_info) before;
@@ -184,14 +186,16 @@ static int32_t call_describe(const abi_backend *backend, void *data) {
     work->info.first.policy[0] = 0;
     memcpy(&before, &work->info, sizeof before);
     status = backend->caches->describe(backend->context, &work->desc.first, &work->info.first);
-    if (memcmp(work->info.tail, before.tail, sizeof before.tail) != 0) return -1;
+    if (memcmp(work->info.tail, before.tail, sizeof before.tail) != 0) return ABI_CONTRADICTION;
     if (status != WINNOW_OK)
-        return memcmp(&work->info, &before, sizeof before) == 0 && strcmp(text, "#######") == 0 ? status : -1;
-    if (memcmp(text, "none\0##", 8) != 0 || strcmp(work->info.first.policy, "none") != 0) return -1;
-    return work->info.first.struct_size == before.first.struct_size ? status : -1;
+        return memcmp(&work->info, &before, sizeof before) == 0 && strcmp(text, "#######") == 0 ? status
+                                                                                                : ABI_CONTRADICTION;
+    if (memcmp(text, "none\0##", 8) != 0 || strcmp(work->info.first.policy, "none") != 0) return ABI_CONTRADICTION;
+    return work->info.first.struct_size == before.first.struct_size ? status : ABI_CONTRADICTION;
 }
 
-/* The struct goes in (arrays and their size) and out; -1: a refused call changed it, or a good one what lies behind. */
+/* The struct goes in (arrays and their size) and out; a contradiction where a refused call changed it, or a good one
+ * what lies behind. */
 static int32_t call_tokens(const abi_backend *backend, void *data) {
     cache_work *work = (cache_work *)data;
     LONGER(winnow_cache_tokens) before;
@@ -199,9 +203,10 @@ static int32_t call_tokens(const abi_backend *backend, void *data) {
     work->look.first.count = 77;
     memcpy(&before, &work->look, sizeof before);
     status = backend->caches->tokens(work->cache, 0, 0, 0, &work->look.first);
-    if (memcmp(work->look.tail, before.tail, sizeof before.tail) != 0) return -1;
-    if (status != WINNOW_OK) return memcmp(&work->look, &before, sizeof before) == 0 ? status : -1;
-    return work->look.first.count == 0 && work->look.first.struct_size == before.first.struct_size ? status : -1;
+    if (memcmp(work->look.tail, before.tail, sizeof before.tail) != 0) return ABI_CONTRADICTION;
+    if (status != WINNOW_OK) return memcmp(&work->look, &before, sizeof before) == 0 ? status : ABI_CONTRADICTION;
+    return work->look.first.count == 0 && work->look.first.struct_size == before.first.struct_size ? status
+                                                                                                   : ABI_CONTRADICTION;
 }
 
 /* Of a configuration that wants a resource. */
@@ -220,7 +225,7 @@ static int32_t call_wanted(const abi_backend *backend, void *data) {
     status = backend->caches->describe(backend->context, &desc, &info);
     return info.resource_count == (status == WINNOW_OK) && (work->wanted.first.name[0] != 0) == (status == WINNOW_OK)
                ? status
-               : -1;
+               : ABI_CONTRADICTION;
 }
 
 static int32_t fill_segment(const abi_backend *backend, void *target) {
@@ -238,8 +243,9 @@ static int32_t fill_stats(const abi_backend *backend, void *target) {
 }
 
 /* Of a struct that a call reads. */
-#define READ(member, function)                                                                                         \
+#define READ(type, member, function)                                                                                   \
     do {                                                                                                               \
+        what.name = #type;                                                                                             \
         what.struct_size = &work->member.first.struct_size;                                                            \
         what.ours = sizeof work->member.first;                                                                         \
         what.tail = work->member.tail;                                                                                 \
@@ -253,14 +259,15 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     abi_read_case what;
     memset(&what, 0, sizeof what);
     what.data = work;
-    READ(desc, call_create);
-    READ(step, call_step);
-    READ(rows, call_import);
-    READ(state, call_save);
-    READ(info, call_describe);
-    READ(look, call_tokens);
-    READ(desc, call_describe);
+    READ(winnow_cache_desc, desc, call_create);
+    READ(winnow_cache_step_desc, step, call_step);
+    READ(winnow_cache_rows_desc, rows, call_import);
+    READ(winnow_cache_state_desc, state, call_save);
+    READ(winnow_cache_info, info, call_describe);
+    READ(winnow_cache_tokens, look, call_tokens);
+    READ(winnow_cache_desc, desc, call_describe);
 
+    abi_about(run, "flags 2 in the struct");
     work->desc.first.flags = work->step.first.flags = work->rows.first.flags = work->state.first.flags = 2;
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_describe(backend, work), WINNOW_ERROR_UNSUPPORTED);
@@ -271,39 +278,42 @@ static void check_structs(abi_run *run, const abi_backend *backend, cache_work *
     memset(&extension, 0, sizeof extension);
     extension.struct_size = sizeof extension;
     extension.type = 0x7ffffff1u;
+    abi_about(run, "an unknown extension");
     work->desc.first.next = work->step.first.next = work->rows.first.next = work->state.first.next = &extension;
     EXPECT_STATUS(call_create(backend, work), WINNOW_OK);
     EXPECT_STATUS(call_step(backend, work), WINNOW_OK);
     EXPECT_STATUS(call_import(backend, work), WINNOW_OK);
     EXPECT_STATUS(call_save(backend, work), WINNOW_OK);
     extension.flags = WINNOW_EXTENSION_REQUIRED;
+    abi_about(run, "an unknown extension that is required");
     EXPECT_STATUS(call_create(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_step(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_import(backend, work), WINNOW_ERROR_UNSUPPORTED);
     EXPECT_STATUS(call_save(backend, work), WINNOW_ERROR_UNSUPPORTED);
     work->desc.first.next = work->step.first.next = work->rows.first.next = work->state.first.next = NULL;
+    abi_about(run, "");
 
     work->desc.first.resources = &work->resource.first;
     work->desc.first.resource_count = 1;
     work->desc.first.resource_stride = sizeof work->resource;
-    READ(resource, call_create);
+    READ(winnow_resource, resource, call_create);
     work->desc.first.resources = NULL;
     work->desc.first.resource_count = work->desc.first.resource_stride = 0;
     work->desc.first.q_num_heads = work->desc.first.kv_num_heads = work->desc.first.head_size = 0;
     work->desc.first.layer_shapes = &work->shape.first;
     work->desc.first.layer_shape_stride = sizeof work->shape;
-    READ(shape, call_create);
+    READ(winnow_layer_shape, shape, call_create);
     work->desc.first.q_num_heads = 2;
     work->desc.first.kv_num_heads = 1;
     work->desc.first.head_size = 16;
     work->desc.first.layer_shapes = NULL;
     work->desc.first.layer_shape_stride = 0;
-    READ(wanted, call_wanted);
+    READ(winnow_wanted_resource, wanted, call_wanted);
 
-    abi_check_fill(run, backend, fill_segment, sizeof(winnow_cache_segment));
-    abi_check_fill(run, backend, fill_estimate, of_stats);
+    abi_check_fill(run, backend, fill_segment, "winnow_cache_segment", sizeof(winnow_cache_segment));
+    abi_check_fill(run, backend, fill_estimate, "winnow_cache_stats of estimate", of_stats);
     cache_to_look_at = work->cache;
-    abi_check_fill(run, backend, fill_stats, of_stats);
+    abi_check_fill(run, backend, fill_stats, "winnow_cache_stats of stats", of_stats);
 }
 
 /* ---- NULL ------------------------------------------------------------------------------------------------------ */

@@ -71,12 +71,15 @@ void check_contexts(abi_run *run) {
         EXPECT_STATUS(api->context_create(&desc, &context, message, sizeof message), WINNOW_ERROR_NOT_FOUND);
         desc = context_desc(run->device);
         desc.flags = 1;
+        abi_about(run, "winnow_context_desc, flags 1");
         EXPECT_STATUS(api->context_create(&desc, &context, message, sizeof message), WINNOW_ERROR_UNSUPPORTED);
         EXPECT(strstr(message, "flags") != NULL);
+        abi_about(run, "winnow_context_desc, log_level 99");
         desc = context_desc(run->device);
         desc.log_level = 99;
         EXPECT_STATUS(api->context_create(&desc, &context, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT(strstr(message, "log_level") != NULL);
+        abi_about(run, "");
         desc = context_desc(run->device);
         desc.variants = "no such thing";
         EXPECT_STATUS(api->context_create(&desc, &context, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);

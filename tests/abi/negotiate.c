@@ -49,50 +49,66 @@ void check_refused_hosts(abi_run *run) {
     } longer;
     if (backend.api) {
         /* From a future that has left us behind: both ranges are named. */
+        abi_about(run, "winnow_host_info, versions 7.3 to 8.4");
         host = abi_host(WINNOW_MAKE_VERSION(7, 3), WINNOW_MAKE_VERSION(8, 4));
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_ERROR_VERSION);
         EXPECT(api == untouched);
         EXPECT(strstr(message, "7.3") && strstr(message, "8.4") && strstr(message, "0."));
         EXPECT(strstr(message, "0.9") != NULL);
         /* From the past, before the first release. */
+        abi_about(run, "winnow_host_info, versions 0.1 to 0.3");
         host = abi_host(WINNOW_MAKE_VERSION(0, 1), WINNOW_MAKE_VERSION(0, 3));
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_ERROR_VERSION);
         EXPECT(api == untouched && strstr(message, "0.1") && strstr(message, "0.3"));
         /* Zero is no version; a range runs upwards. */
+        abi_about(run, "winnow_host_info, min_version 0");
         host = abi_host(0, WINNOW_API_VERSION);
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT(api == untouched && strstr(message, "min_version"));
+        abi_about(run, "winnow_host_info, max_version 0");
         host = abi_host(WINNOW_API_VERSION, 0);
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT(api == untouched && strstr(message, "max_version"));
+        abi_about(run, "winnow_host_info, versions 0.2 to 0.1");
         host = abi_host(WINNOW_MAKE_VERSION(0, 2), WINNOW_MAKE_VERSION(0, 1));
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT(api == untouched);
         /* Older and newer structs. */
         host = abi_host(WINNOW_API_VERSION, WINNOW_API_VERSION);
+        abi_about(run, "winnow_host_info, struct_size 0");
         host.struct_size = 0;
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT(api == untouched && strstr(message, "struct_size"));
+        abi_about(run, "winnow_host_info, struct_size %u of %u known bytes", (unsigned)sizeof host - 1,
+                  (unsigned)sizeof host);
         host.struct_size = sizeof host - 1;
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
+        abi_about(run, "winnow_host_info, struct_size %u", (unsigned)UINT32_MAX);
         host.struct_size = UINT32_MAX;
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
+        abi_about(run, "winnow_host_info, struct_size %u of %u known bytes", (unsigned)sizeof longer,
+                  (unsigned)sizeof host);
         memset(&longer, 0, sizeof longer);
         longer.host = abi_host(WINNOW_API_VERSION, WINNOW_API_VERSION);
         longer.host.struct_size = sizeof longer;
         EXPECT_STATUS(ask(&backend, &longer.host, &api, message, sizeof message), WINNOW_OK);
+        abi_about(run, "winnow_host_info, struct_size %u of %u known bytes, byte %u is 1", (unsigned)sizeof longer,
+                  (unsigned)sizeof host, (unsigned)sizeof host + 15);
         longer.tail[15] = 1;
         EXPECT_STATUS(ask(&backend, &longer.host, &api, message, sizeof message), WINNOW_ERROR_UNSUPPORTED);
         EXPECT(api == untouched);
         host = abi_host(WINNOW_API_VERSION, WINNOW_API_VERSION);
+        abi_about(run, "winnow_host_info, flags 1");
         host.flags = 1;
         EXPECT_STATUS(ask(&backend, &host, &api, message, sizeof message), WINNOW_ERROR_UNSUPPORTED);
         EXPECT(api == untouched && strstr(message, "flags"));
         /* Nothing at all. */
+        abi_about(run, "winnow_host_info or the table is NULL");
         host.flags = 0;
         EXPECT_STATUS(ask(&backend, NULL, &api, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT_STATUS(backend.get_api(&host, NULL, message, sizeof message), WINNOW_ERROR_INVALID_ARGUMENT);
         EXPECT_STATUS(backend.get_api(NULL, NULL, NULL, 0), WINNOW_ERROR_INVALID_ARGUMENT);
+        abi_about(run, "");
     }
     abi_close(run, &backend);
 }

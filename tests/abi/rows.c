@@ -75,15 +75,16 @@ static int changed_from(const row_work *work, int *end) {
     return first;
 }
 
-/* The status, or -1 where `supports` and the call disagree, a refused call wrote, or a good one wrote elsewhere. */
+/* The status, or a contradiction where `supports` and the call disagree, a refused call wrote, or a good one wrote
+ * elsewhere. */
 static int32_t conclude(const abi_backend *backend, row_work *work, int32_t supported, int32_t status, int begin,
                         int end) {
     int last = 0, first = 0;
-    if (supported != status || backend->api->finish(backend->context) != WINNOW_OK) return -1;
+    if (supported != status || backend->api->finish(backend->context) != WINNOW_OK) return ABI_CONTRADICTION;
     first = changed_from(work, &last);
     fill_target(work);
-    if (status != WINNOW_OK) return first == 48 ? status : -1;
-    return first == begin && last == end ? status : -1;
+    if (status != WINNOW_OK) return first == 48 ? status : ABI_CONTRADICTION;
+    return first == begin && last == end ? status : ABI_CONTRADICTION;
 }
 
 static int32_t call_requantize(const abi_backend *backend, void *data) {
@@ -116,12 +117,16 @@ static void check_operation(abi_run *run, const abi_backend *backend, const abi_
     if (!EXPECT_STATUS(status, WINNOW_OK)) return;
     abi_check_read(run, backend, what);
     *flags = 1;
-    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_UNSUPPORTED);
+    abi_about(run, "%s, flags 1", what->name);
+    EXPECT_CALL(what->call(backend, what->data), WINNOW_ERROR_UNSUPPORTED);
     *flags = 0;
-    if (!reserved) return;
-    *reserved = 1;
-    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
-    *reserved = 0;
+    if (reserved) {
+        *reserved = 1;
+        abi_about(run, "%s, reserved 1", what->name);
+        EXPECT_CALL(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
+        *reserved = 0;
+    }
+    abi_about(run, "");
 }
 
 /* A backend that does not have an operation may say so before it looks at the arguments. */
@@ -207,16 +212,19 @@ void check_row_operations(abi_run *run) {
     if (backend.api) {
         prepare_rows(&work);
         what.data = &work;
+        what.name = "winnow_kv_requantize_desc";
         what.struct_size = &work.requantize.first.struct_size;
         what.ours = sizeof work.requantize.first;
         what.tail = work.requantize.tail;
         what.call = call_requantize;
         check_operation(run, &backend, &what, &work.requantize.first.flags, &work.requantize.first.reserved);
+        what.name = "winnow_kv_dequantize_desc";
         what.struct_size = &work.dequantize.first.struct_size;
         what.ours = sizeof work.dequantize.first;
         what.tail = work.dequantize.tail;
         what.call = call_dequantize;
         check_operation(run, &backend, &what, &work.dequantize.first.flags, NULL);
+        what.name = "winnow_hadamard_desc";
         what.struct_size = &work.hadamard.first.struct_size;
         what.ours = sizeof work.hadamard.first;
         what.tail = work.hadamard.tail;

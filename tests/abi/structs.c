@@ -17,34 +17,43 @@ static int32_t fill_stats(const abi_backend *backend, void *target) {
 }
 
 /* The call fills a struct of `given` bytes; what is unknown to it is zero, and nothing beyond is touched. */
-static void check_filled(abi_run *run, const abi_backend *backend, abi_fill_function fill, uint32_t given,
-                         uint32_t known, int32_t want) {
+static void check_filled(abi_run *run, const abi_backend *backend, abi_fill_function fill, const char *name,
+                         uint32_t given, uint32_t known, int32_t want) {
     union {
         uint32_t struct_size;
         uint64_t alignment;
         unsigned char bytes[1024];
     } target;
     uint32_t at;
-    int32_t status;
+    int32_t status, is_zeroed, is_untouched;
     memset(&target, 0xa7, sizeof target);
     target.struct_size = given;
     status = fill(backend, &target);
+    abi_about(run, "%s, struct_size %u of %u known bytes", name, (unsigned)given, (unsigned)known);
     EXPECT_STATUS(status, want);
     EXPECT(target.struct_size == given);
     for (at = known; status == WINNOW_OK && at < given; ++at)
         if (target.bytes[at] != 0) break;
-    EXPECT(status != WINNOW_OK || at >= given);
+    is_zeroed = status != WINNOW_OK || at >= given;
+    abi_about(run, "%s, struct_size %u: byte %u is unknown to the backend and has to be 0", name, (unsigned)given,
+              (unsigned)at);
+    EXPECT(is_zeroed);
     for (at = status == WINNOW_OK ? given : 4; at < sizeof target; ++at)
         if (target.bytes[at] != 0xa7) break;
-    EXPECT(at == sizeof target);
+    is_untouched = at == sizeof target;
+    abi_about(run, "%s, struct_size %u, status %d: byte %u was written", name, (unsigned)given, (int)status,
+              (unsigned)at);
+    EXPECT(is_untouched);
+    abi_about(run, "");
 }
 
-void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, uint32_t ours) {
+void abi_check_fill(abi_run *run, const abi_backend *backend, abi_fill_function fill, const char *name, uint32_t ours) {
     uint32_t given;
-    for (given = 0; given < ours; ++given) check_filled(run, backend, fill, given, ours, WINNOW_ERROR_INVALID_ARGUMENT);
-    check_filled(run, backend, fill, ours, ours, WINNOW_OK);
-    check_filled(run, backend, fill, ours + 8, ours, WINNOW_OK);
-    check_filled(run, backend, fill, ours + 32, ours, WINNOW_OK);
+    for (given = 0; given < ours; ++given)
+        check_filled(run, backend, fill, name, given, ours, WINNOW_ERROR_INVALID_ARGUMENT);
+    check_filled(run, backend, fill, name, ours, ours, WINNOW_OK);
+    check_filled(run, backend, fill, name, ours + 8, ours, WINNOW_OK);
+    check_filled(run, backend, fill, name, ours + 32, ours, WINNOW_OK);
 }
 
 void check_output_structs(abi_run *run) {
@@ -55,9 +64,10 @@ void check_output_structs(abi_run *run) {
     winnow_device_info info;
     if (backend.api) {
         EXPECT_STATUS(backend.api->device_count(&count, NULL, 0), WINNOW_OK);
-        if (count > 0) abi_check_fill(run, &backend, fill_device_info, of_device_info);
-        abi_check_fill(run, &backend, fill_context_info, of_device_info);
-        abi_check_fill(run, &backend, fill_stats, of_stats);
+        if (count > 0)
+            abi_check_fill(run, &backend, fill_device_info, "winnow_device_info of device_info", of_device_info);
+        abi_check_fill(run, &backend, fill_context_info, "winnow_device_info of context_info", of_device_info);
+        abi_check_fill(run, &backend, fill_stats, "winnow_stats", of_stats);
         memset(&info, 0xff, sizeof info);
         info.struct_size = sizeof info;
         EXPECT_STATUS(backend.api->context_info(backend.context, &info), WINNOW_OK);
@@ -75,43 +85,46 @@ void check_output_structs(abi_run *run) {
 /* ---- Structs that the backend reads -------------------------------------------------------------------------------
  */
 
+/* A struct of this size is given; where `byte` is one of the tail, it is 1. */
+static void check_read(abi_run *run, const abi_backend *backend, const abi_read_case *what, uint32_t size, int byte,
+                       int32_t want) {
+    abi_about(run, "%s, struct_size %u of %u known bytes", what->name, (unsigned)size, (unsigned)what->ours);
+    if (byte >= 0) {
+        abi_about(run, "%s, struct_size %u of %u known bytes, byte %u is 1", what->name, (unsigned)size,
+                  (unsigned)what->ours, (unsigned)what->ours + (unsigned)byte);
+        what->tail[byte] = 1;
+    }
+    *what->struct_size = size;
+    EXPECT_CALL(what->call(backend, what->data), want);
+    if (byte >= 0) what->tail[byte] = 0;
+    abi_about(run, "");
+}
+
 /* Each length in turn; the last call is a good one again. */
 void abi_check_read(abi_run *run, const abi_backend *backend, const abi_read_case *what) {
     const uint32_t ours = what->ours;
     uint32_t size;
-    for (size = 0; size < ours; ++size) {
-        *what->struct_size = size;
-        EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
-    }
-    *what->struct_size = UINT32_MAX;
-    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_INVALID_ARGUMENT);
-    *what->struct_size = ours + 24;
-    what->tail[0] = 1;
-    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_UNSUPPORTED);
-    what->tail[0] = 0;
-    what->tail[23] = 1;
-    EXPECT_STATUS(what->call(backend, what->data), WINNOW_ERROR_UNSUPPORTED);
-    what->tail[23] = 0;
-    EXPECT_STATUS(what->call(backend, what->data), WINNOW_OK);
-    *what->struct_size = ours;
-    what->tail[0] = 1; /* beyond struct_size: none of the backend's business */
-    EXPECT_STATUS(what->call(backend, what->data), WINNOW_OK);
-    what->tail[0] = 0;
+    for (size = 0; size < ours; ++size) check_read(run, backend, what, size, -1, WINNOW_ERROR_INVALID_ARGUMENT);
+    check_read(run, backend, what, UINT32_MAX, -1, WINNOW_ERROR_INVALID_ARGUMENT);
+    check_read(run, backend, what, ours + 24, 0, WINNOW_ERROR_UNSUPPORTED);
+    check_read(run, backend, what, ours + 24, 23, WINNOW_ERROR_UNSUPPORTED);
+    check_read(run, backend, what, ours + 24, -1, WINNOW_OK);
+    check_read(run, backend, what, ours, 0, WINNOW_OK); /* beyond struct_size: none of the backend's business */
 }
 
 static int32_t call_context(const abi_backend *backend, void *data) {
     winnow_context *context = NULL;
     const int32_t status = backend->api->context_create((const winnow_context_desc *)data, &context, NULL, 0);
-    if (status != WINNOW_OK) return context == NULL ? status : -1;
+    if (status != WINNOW_OK) return context == NULL ? status : ABI_CONTRADICTION;
     return backend->api->context_destroy(context);
 }
 static int32_t call_buffer(const abi_backend *backend, void *data) {
     winnow_buffer *buffer = NULL;
     const int32_t status = backend->api->buffer_create(backend->context, (const winnow_buffer_desc *)data, &buffer);
-    if (status != WINNOW_OK) return buffer == NULL ? status : -1;
+    if (status != WINNOW_OK) return buffer == NULL ? status : ABI_CONTRADICTION;
     return backend->api->buffer_destroy(buffer);
 }
-/* Refused calls must leave the outputs as they were; the status -1 says that one did not. */
+/* A contradiction where `supports` and the call do not agree, and where a refused call changed an output. */
 static int32_t call_work(const abi_backend *backend, void *data, const winnow_sdpa_desc *sdpa,
                          const winnow_kv_append_desc *append) {
     abi_work *work = (abi_work *)data;
@@ -120,8 +133,8 @@ static int32_t call_work(const abi_backend *backend, void *data, const winnow_sd
     const int32_t supported = backend->api->supports(backend->context, operation, desc, NULL, 0);
     const int32_t status = sdpa ? backend->api->sdpa(backend->context, sdpa, NULL)
                                 : backend->api->kv_append(backend->context, append, NULL);
-    if (supported != status || backend->api->finish(backend->context) != WINNOW_OK) return -1;
-    if (status != WINNOW_OK && !abi_is_untouched(work)) return -1;
+    if (supported != status || backend->api->finish(backend->context) != WINNOW_OK) return ABI_CONTRADICTION;
+    if (status != WINNOW_OK && !abi_is_untouched(work)) return ABI_CONTRADICTION;
     if (status == WINNOW_OK) abi_prepare(work);
     return status;
 }
@@ -151,8 +164,10 @@ static void check_half_a_pointer(abi_run *run, const abi_backend *backend, const
     memset(&work.sdpa.q_offsets, 0xee, sizeof work.sdpa.q_offsets);
     for (short_by = 1; short_by <= sizeof work.sdpa.q_offsets; ++short_by) {
         work.sdpa.struct_size = ours - short_by;
+        abi_about(run, "winnow_sdpa_desc, struct_size %u cuts q_offsets", (unsigned)(ours - short_by));
         EXPECT_STATUS(call_work(backend, &work, &work.sdpa, NULL), WINNOW_ERROR_INVALID_ARGUMENT);
     }
+    abi_about(run, "");
 }
 
 void check_input_structs(abi_run *run) {
@@ -165,6 +180,7 @@ void check_input_structs(abi_run *run) {
     if (backend.api) {
         memset(&context, 0, sizeof context);
         context.first.device = run->device;
+        what.name = "winnow_context_desc";
         what.struct_size = &context.first.struct_size;
         what.ours = sizeof context.first;
         what.tail = context.tail;
@@ -175,6 +191,7 @@ void check_input_structs(abi_run *run) {
         memset(&buffer, 0, sizeof buffer);
         buffer.first.kind = WINNOW_BUFFER_ALLOCATE;
         buffer.first.size = 16;
+        what.name = "winnow_buffer_desc";
         what.struct_size = &buffer.first.struct_size;
         what.ours = sizeof buffer.first;
         what.tail = buffer.tail;
@@ -186,12 +203,14 @@ void check_input_structs(abi_run *run) {
         abi_prepare(&longer.work);
         longer.sdpa.first = longer.work.sdpa;
         longer.append.first = longer.work.append;
+        what.name = "winnow_sdpa_desc";
         what.struct_size = &longer.sdpa.first.struct_size;
         what.ours = sizeof longer.sdpa.first;
         what.tail = longer.sdpa.tail;
         what.call = call_sdpa;
         what.data = &longer;
         abi_check_read(run, &backend, &what);
+        what.name = "winnow_kv_append_desc";
         what.struct_size = &longer.append.first.struct_size;
         what.ours = sizeof longer.append.first;
         what.tail = longer.append.tail;
@@ -201,6 +220,7 @@ void check_input_structs(abi_run *run) {
 
         longer.tensor.first = longer.work.q_view;
         longer.sdpa.first.q = &longer.tensor.first;
+        what.name = "winnow_tensor q of sdpa";
         what.struct_size = &longer.tensor.first.struct_size;
         what.ours = sizeof longer.tensor.first;
         what.tail = longer.tensor.tail;
@@ -208,6 +228,7 @@ void check_input_structs(abi_run *run) {
         abi_check_read(run, &backend, &what);
         longer.tensor.first = longer.work.cache_view;
         longer.append.first.k_cache = &longer.tensor.first;
+        what.name = "winnow_tensor k_cache of kv_append";
         what.call = call_append;
         abi_check_read(run, &backend, &what);
     }
@@ -245,6 +266,8 @@ void check_extension_chains(abi_run *run) {
         for (is_required = 0; is_required < 2; ++is_required) {
             const int32_t want = is_required ? WINNOW_ERROR_UNSUPPORTED : WINNOW_OK;
             second.flags = is_required ? WINNOW_EXTENSION_REQUIRED : 0;
+            abi_about(run, "a chain of the unknown extensions 0x7ffffff1 and 0x7ffffff2, the flags of the second %u",
+                      (unsigned)second.flags);
             abi_prepare(&work);
             work.sdpa.next = work.append.next = &first;
             EXPECT_STATUS(call_context(&backend, &context), want);
@@ -256,7 +279,9 @@ void check_extension_chains(abi_run *run) {
         }
         second.flags = 0;
         first.struct_size = 4;
+        abi_about(run, "winnow_extension, struct_size 4");
         EXPECT_STATUS(call_context(&backend, &context), WINNOW_ERROR_INVALID_ARGUMENT);
+        abi_about(run, "");
     }
     abi_close(run, &backend);
 }
