@@ -220,13 +220,14 @@ typedef struct winnow_stats {
     uint32_t reserved;
     uint64_t sdpa_calls;      /* calls of sdpa that returned WINNOW_OK */
     uint64_t kv_append_calls; /* calls of kv_append that returned WINNOW_OK */
-    uint64_t rows_appended;   /* token rows handed to kv_append, K and V counted once, skipped ones included */
+    /* batch * tokens of each kv_append, whatever the number of heads, K and V once, skipped ones too */
+    uint64_t tokens_appended;
     uint64_t kernel_launches;
     uint64_t programs_built;   /* compiled from source */
     uint64_t programs_loaded;  /* taken from the disk cache */
     uint64_t host_copies;      /* times that host memory was copied to a device that cannot reach it, or back: what a
                                 * launch needs may go over in one copy */
-    uint64_t rows_requantized; /* rows handed to kv_requantize */
+    uint64_t rows_requantized; /* batch * kv_num_heads * rows of each kv_requantize, skipped ones too */
 } winnow_stats;
 
 /* ---- Buffers ------------------------------------------------------------------------------------------ */

@@ -119,7 +119,7 @@ int32_t WINNOW_CALL context_stats(winnow_context* context, winnow_stats* stats) 
         context->device->stats(value);
         value.sdpa_calls = context->sdpa_calls;
         value.kv_append_calls = context->kv_append_calls;
-        value.rows_appended = context->rows_appended;
+        value.tokens_appended = context->tokens_appended;
         value.rows_requantized = context->rows_requantized;
         write_struct(stats, value, "context_stats: stats");
     });
@@ -244,8 +244,8 @@ int32_t WINNOW_CALL kv_append(winnow_context* context, const winnow_kv_append_de
         const KvAppend args = to_kv_append(*context, desc, Memory::required);
         launch(*context, args, event);
         ++context->kv_append_calls;
-        const auto rows = [](const AppendRows& side) { return side ? side.src.shape[0] * side.src.shape[2] : 0; };
-        context->rows_appended += static_cast<uint64_t>(std::max(rows(args.k), rows(args.v)));
+        const auto tokens = [](const AppendRows& side) { return side ? side.src.shape[0] * side.src.shape[2] : 0; };
+        context->tokens_appended += static_cast<uint64_t>(std::max(tokens(args.k), tokens(args.v)));
     });
 }
 

@@ -35,6 +35,6 @@ struct winnow_context {
     winnow::Log log;
     uint64_t sdpa_calls = 0;
     uint64_t kv_append_calls = 0;
-    uint64_t rows_appended = 0;
+    uint64_t tokens_appended = 0;
     uint64_t rows_requantized = 0;
 };

@@ -148,7 +148,7 @@ void Report::add_locked(const ContextFigures& context) {
     const winnow_stats& stats = context.stats;
     stats_.sdpa_calls += stats.sdpa_calls;
     stats_.kv_append_calls += stats.kv_append_calls;
-    stats_.rows_appended += stats.rows_appended;
+    stats_.tokens_appended += stats.tokens_appended;
     stats_.kernel_launches += stats.kernel_launches;
     stats_.programs_built += stats.programs_built;
     stats_.programs_loaded += stats.programs_loaded;

@@ -150,7 +150,7 @@ std::string to_json(const ReportContents& contents) {
                          {"append_calls", counters.append_calls()},
                          {"sdpa_calls", stats.sdpa_calls},
                          {"kv_append_calls", stats.kv_append_calls},
-                         {"rows_appended", stats.rows_appended},
+                         {"tokens_appended", stats.tokens_appended},
                          {"kernel_launches", stats.kernel_launches},
                          {"programs_built", stats.programs_built},
                          {"programs_loaded", stats.programs_loaded},

@@ -63,7 +63,7 @@ DAMAGE = [
     ("another sign", r"uint32_t is_causal;", "int32_t is_causal;"),
     ("a field removed", r"float softcap; .*", ""),
     ("a field in the middle", r"int64_t window_left;", "int64_t inserted; int64_t window_left;"),
-    ("a field renamed", r"uint64_t rows_appended;", "uint64_t rows_apended;"),
+    ("a field renamed", r"uint64_t tokens_appended;", "uint64_t tokens_apended;"),
     ("two fields exchanged", r"(uint64_t kernel_launches;)\s*(uint64_t programs_built;)", r"\2 \1"),
     ("a slot removed", r"int32_t\(WINNOW_CALL \*flush\)\(winnow_context \*context\);", ""),
     ("a parameter added", r"\*flush\)\(winnow_context \*context\)", "*flush)(winnow_context *context, int more)"),

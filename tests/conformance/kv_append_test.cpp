@@ -161,7 +161,7 @@ void run_case(const AppendCase& shape, uint64_t seed) {
     problem.bind(subject());
     const winnow_kv_append_desc desc = problem.desc();
     const Session::Answer with_memory = subject().supports(desc);
-    const uint64_t rows_before = subject().stats().rows_appended;
+    const uint64_t tokens_before = subject().stats().tokens_appended;
     const int32_t status = subject().run(desc);
     const std::string message = status == WINNOW_OK ? "" : subject().message();
     ASSERT_EQ(before.status, status) << "supports says: " << before.message << "; kv_append: " << message;
@@ -176,7 +176,7 @@ void run_case(const AppendCase& shape, uint64_t seed) {
         GTEST_SKIP() << "UNSUPPORTED: " << before.message;
     }
     ASSERT_EQ(status, WINNOW_OK) << message;
-    EXPECT_EQ(subject().stats().rows_appended - rows_before, static_cast<uint64_t>(shape.batch * shape.tokens));
+    EXPECT_EQ(subject().stats().tokens_appended - tokens_before, static_cast<uint64_t>(shape.batch * shape.tokens));
 
     wanted.bind(reference());
     ASSERT_EQ(reference().run(wanted.desc()), WINNOW_OK) << reference().message();

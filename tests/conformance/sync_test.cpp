@@ -279,7 +279,7 @@ TEST_F(sync, a_context_counts_what_it_did) {
         EXPECT_EQ(api.context_stats(context, &stats), WINNOW_OK);
         EXPECT_EQ(stats.kv_append_calls, 5u);
         EXPECT_EQ(stats.sdpa_calls, 3u);
-        EXPECT_EQ(stats.rows_appended, 5u);
+        EXPECT_EQ(stats.tokens_appended, 5u);
         EXPECT_GE(stats.kernel_launches, 8u);
     }
     EXPECT_EQ(api.context_destroy(context), WINNOW_OK);

@@ -70,8 +70,8 @@ def expect_calls(report, layers, chunks, batch, cache="f16"):
     wanted = chunks * (CONTEXT // batch)
     expect(attention == wanted and appends == wanted,
            f"{attention} attention and {appends} append calls per layer for {wanted} micro-batches")
-    expect(report["rows_appended"] == layers * chunks * CONTEXT,
-           f"{report['rows_appended']} rows appended for {chunks * CONTEXT} tokens in {layers} layers")
+    expect(report["tokens_appended"] == layers * chunks * CONTEXT,
+           f"{report['tokens_appended']} tokens appended for {chunks * CONTEXT} tokens in {layers} layers")
     types = {counts["type"] for counts in report["tensors"].values()}
     expect(types == {cache}, f"the caches are of {types}, wanted is {cache}")
     return attention, appends
