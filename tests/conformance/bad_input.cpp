@@ -12,19 +12,20 @@ bool names_argument(const std::string& message, const std::string& argument) {
 }
 
 void expect_refusal(const Wrong& wrong, int32_t status, const std::string& message) {
+    const char* const expected = reference().api().status_name(wrong.status);
     if (status == WINNOW_OK) { // the message is an earlier one
-        ADD_FAILURE() << wrong.name << " of " << wrong.argument << " was not refused, expected status " << wrong.status;
+        ADD_FAILURE() << wrong.name << " of " << wrong.argument << " was not refused, expected " << expected;
         return;
     }
-    EXPECT_EQ(status, wrong.status) << wrong.name << ": " << message;
+    EXPECT_EQ(status, wrong.status) << wrong.name << ", expected " << expected << ": " << message;
     EXPECT_TRUE(names_argument(message, wrong.argument))
         << wrong.name << ": the message does not name " << wrong.argument << ": " << message;
 }
 
 void expect_supports_agrees(const Wrong& wrong, Seen seen, const Session::Answer& answer, const std::string& message) {
     if (seen == Seen::by_both && answer.status == WINNOW_OK) {
-        ADD_FAILURE() << wrong.name << " of " << wrong.argument << " is not refused by supports, expected status "
-                      << wrong.status;
+        ADD_FAILURE() << wrong.name << " of " << wrong.argument << " is not refused by supports, expected "
+                      << reference().api().status_name(wrong.status);
         return;
     }
     if (seen == Seen::by_execution) {
