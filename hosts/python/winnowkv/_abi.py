@@ -64,7 +64,7 @@ class ContextDesc(Struct):
 
 class Stats(Struct):
     _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32), ("sdpa_calls", c_uint64),
-                ("kv_append_calls", c_uint64), ("rows_appended", c_uint64), ("kernel_launches", c_uint64),
+                ("kv_append_calls", c_uint64), ("tokens_appended", c_uint64), ("kernel_launches", c_uint64),
                 ("programs_built", c_uint64), ("programs_loaded", c_uint64), ("host_copies", c_uint64),
                 ("rows_requantized", c_uint64)]
 

@@ -58,7 +58,7 @@ class ContextStats(NamedTuple):
 
     sdpa_calls: int
     kv_append_calls: int
-    rows_appended: int
+    tokens_appended: int
     kernel_launches: int
     programs_built: int  # compiled from source
     programs_loaded: int  # taken from the disk
