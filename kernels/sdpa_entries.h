@@ -1,16 +1,13 @@
-/* Several sequences of a cache in one launch, on a device that computes in the host's memory: each has what a launch
- * for it alone would have, its memory by address. It is cut into work-groups as if it were alone, so that its result is
- * the same. Needs before it: sdpa_params.h, sdpa_memory.h and sdpa_attend.h. */
+/* A step of a sequence as one argument, on a device that computes in the host's memory: an entry has what a launch has
+ * else, its memory by address. Several sequences in one launch are a table of entries in memory. Each is cut into
+ * work-groups as if it were alone, so that its result is the same. Needs before it: sdpa_params.h, sdpa_memory.h and
+ * sdpa_attend.h. */
 typedef struct sdpa_entry {
-    uint first_group; /* of the launch */
+    uint groups; /* of the launch: the next entry has those after them */
     uint reserved;
     ulong memory[SDPA_ADDRESSES(SEGMENTS)]; /* addresses of ATTEND_ARGUMENTS, in their order */
     sdpa_params params;
 } sdpa_entry;
-
-typedef struct sdpa_entries {
-    uint count, reserved; /* the entries come behind it */
-} sdpa_entries;
 
 #define ADDRESS(i) (__global uchar*)entry->memory[i]
 #define SEGMENT_ADDRESS(i, which) ADDRESS(SDPA_OWN_ARGUMENTS + SDPA_SEGMENT_ARGUMENTS * (i) + (which))
@@ -22,9 +19,7 @@ typedef struct sdpa_entries {
 #define STEP_ADDRESS(i) SEGMENT_ADDRESS(SEGMENTS, i)
 #define IMPORTANCE_ADDRESS(i) STEP_ADDRESS(SDPA_STEP_ARGUMENTS + (i))
 
-static inline void attend_entry(const __global sdpa_entries* entries, uint group) {
-    const __global sdpa_entry* entry = (const __global sdpa_entry*)(entries + 1) + entries->count - 1;
-    while (entry->first_group > group) --entry;
+static inline void attend_entry(const sdpa_entry* entry, uint group) {
     const sdpa_memory memory = {.q = ADDRESS(0),
                                 .out = ADDRESS(1),
                                 .mask = ADDRESS(2),
@@ -43,6 +38,5 @@ static inline void attend_entry(const __global sdpa_entries* entries, uint group
                                 .output_sum = STEP_ADDRESS(3),
                                 .step_weights = STEP_ADDRESS(4),
                                 .importance = {EVERY_SEGMENT(IMPORTANCE_ADDRESS)}};
-    const sdpa_params p = entry->params;
-    attend(&p, &memory, group - entry->first_group);
+    attend(&entry->params, &memory, group);
 }

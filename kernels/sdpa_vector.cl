@@ -18,8 +18,8 @@
  *     K_FORMAT_i, V_FORMAT_i   of segment i, a format each; -DUSES_<format> with it
  *     HEAD_SIZE, V_HEAD_SIZE   elements, 1 .. 576
  *     ROWS                     1 .. 6 or 8
- *     ENTRIES                  1: several sequences in one launch (sdpa_entries.h); STEP, SLOTS and SINGLE_LAUNCH: 1.
- *                              0 where it is not given
+ *     ENTRIES                  1: memory by address, for one sequence, or for several with PARAMS_IN_MEMORY
+ *                              (sdpa_entries.h); STEP, SLOTS and SINGLE_LAUNCH: 1. 0 where it is not given
  *     SINGLE_LAUNCH            1: the last group combines the splits; 0: sdpa_combine, a launch of its own, does
  */
 #include "one_work_item.h"
@@ -110,9 +110,14 @@ static inline key_set find_read(const sdpa_params* p, key_set used, const float1
 #if ENTRIES
 #include "sdpa_entries.h"
 
-ONE_WORK_ITEM __kernel void sdpa_vector(const __global sdpa_entries* entries, uint group_base) {
+ONE_WORK_ITEM __kernel void sdpa_vector(PARAMS(sdpa_entry), uint group_base) {
     if (group_base == 0xffffffffu) return; /* as below */
-    attend_entry(entries, (uint)get_group_id(0) + group_base);
+    uint group = (uint)get_group_id(0) + group_base;
+#ifdef PARAMS_IN_MEMORY
+    for (; group >= params_in_memory->groups; ++params_in_memory) group -= params_in_memory->groups;
+#endif
+    GET_PARAMS(sdpa_entry);
+    attend_entry(&p, group);
 }
 #else
 ONE_WORK_ITEM __kernel void sdpa_vector(PARAMS(sdpa_params), ATTEND_ARGUMENTS, uint group_base) {

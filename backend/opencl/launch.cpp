@@ -55,7 +55,8 @@ void set_arguments(const WorkerQueues& workers, size_t worker, const Arguments& 
     const bool has_arguments = std::exchange(instance.has_arguments, false);
     if (!has_arguments || instance.params.size() != arguments.params_size ||
         std::memcmp(instance.params.data(), arguments.params, arguments.params_size) != 0) {
-        set_params(workers.all[worker], workers.has_params_in_memory || arguments.memory.empty(), arguments, instance);
+        set_params(workers.all[worker], workers.has_params_in_memory || arguments.are_params_in_memory, arguments,
+                   instance);
         const auto bytes = static_cast<const std::byte*>(arguments.params);
         instance.params.assign(bytes, bytes + arguments.params_size);
     }

@@ -13,6 +13,7 @@ struct Arguments {
     const void* params;
     size_t params_size;
     std::span<const Memory* const> memory;
+    bool are_params_in_memory = false; // also where the device takes as many bytes by value
 };
 
 // Enqueues, in order after all that was enqueued before. Divided among the worker queues it is complete on return.

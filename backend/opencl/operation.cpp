@@ -171,17 +171,17 @@ Bound Operation::bind_copy(const Tensor& tensor, Access access) {
 }
 
 void Operation::launch(Kernel& kernel, const void* params, size_t params_size, std::span<const Memory* const> memory,
-                       const Grid& grid) {
+                       const Grid& grid, bool are_params_in_memory) {
     if (kernel.argument_count != memory.size() + 2)
         throw Error(WINNOW_ERROR_INTERNAL, kernel.label + " takes " + std::to_string(kernel.argument_count) +
                                                " arguments, its launcher gives " + std::to_string(memory.size() + 2));
-    if (!memory.empty() && params_size + memory.size() * sizeof(cl_mem) + sizeof(cl_uint) > most_argument_bytes)
+    if (!are_params_in_memory && params_size + memory.size() * sizeof(cl_mem) + sizeof(cl_uint) > most_argument_bytes)
         throw Error(WINNOW_ERROR_INTERNAL,
                     kernel.label + " has more than " + std::to_string(most_argument_bytes) + " bytes of arguments");
     if (!kernel.is_launched) check_group_size(state_, kernel, grid);
     state_.transfers.send();
     try {
-        run(state_, {kernel, params, params_size, memory}, grid, is_running_);
+        run(state_, {kernel, params, params_size, memory, are_params_in_memory}, grid, is_running_);
         ++state_.launches;
         if (!std::exchange(kernel.is_launched, true)) state_.log(WINNOW_LOG_DEBUG, "first launch of " + kernel.label);
     } catch (...) {

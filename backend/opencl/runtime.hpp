@@ -11,7 +11,7 @@
 //
 // The arguments of every kernel are, in this order:
 //     0        the parameter struct, by value; or a pointer to it where the device takes too little by value, or where
-//              the launch has no memory arguments, because addresses are in the struct (kernels/sdpa_entries.h)
+//              the launch says so (kernels/sdpa_entries.h)
 //     1 .. n   memory, in the order given to launch(); nullptr arrives as a NULL pointer
 //     n + 1    uint group_base: the group's number is get_group_id(0) + group_base
 // A group_base of 0xffffffff asks for nothing: every kernel begins by returning then (warm_up.hpp says what for).
@@ -100,7 +100,7 @@ public:
         launch(kernel, &params, sizeof params, {memory.begin(), memory.size()}, grid);
     }
     void launch(Kernel& kernel, const void* params, size_t params_size, std::span<const Memory* const> memory,
-                const Grid& grid);
+                const Grid& grid, bool are_params_in_memory = false);
 
     // Begins to copy out what has to be, and gives the event if one is wanted (null otherwise), after a wait then.
     std::unique_ptr<Event> complete(bool want_event);

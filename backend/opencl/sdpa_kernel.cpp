@@ -92,6 +92,7 @@ std::string SdpaKernel::options() const {
     options += append ? " -DAPPEND=1" : " -DAPPEND=0";
     if (lengths) options += " -DLENGTHS=1";
     if (has_entries) options += " -DENTRIES=1";
+    if (is_table) options += " -DPARAMS_IN_MEMORY";
     std::vector<Type> used;
     for (uint32_t i = 0; i < segments; ++i) {
         options += " -DK_FORMAT_" + std::to_string(i) + "=" + format_name(formats[i].k);
@@ -178,7 +179,7 @@ size_t SdpaPrograms::Hash::operator()(const SdpaKernel& kernel) const noexcept {
     bits |= static_cast<uint64_t>(kernel.lengths) << 55 | static_cast<uint64_t>(kernel.single_launch) << 56 |
             static_cast<uint64_t>(kernel.slots) << 57 | static_cast<uint64_t>(kernel.is_fused) << 58 |
             static_cast<uint64_t>(kernel.append) << 59 | static_cast<uint64_t>(kernel.statistic) << 60 |
-            static_cast<uint64_t>(kernel.has_entries) << 63;
+            static_cast<uint64_t>(kernel.is_table) << 63;
     uint64_t formats = 0;
     for (const SdpaKernel::Formats& one : kernel.formats) {
         formats = formats << 16 | static_cast<uint64_t>(one.k) << 8 | static_cast<uint64_t>(one.v);

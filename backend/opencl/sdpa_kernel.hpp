@@ -28,7 +28,8 @@ struct SdpaKernel {
     bool slots = false;
     bool is_fused = false;                 // SlotAttend in one launch
     Statistic statistic = Statistic::none; // of fused attention
-    bool has_entries = false;              // several of them in one launch
+    bool has_entries = false;              // its memory as addresses in its parameters (kernels/sdpa_entries.h)
+    bool is_table = false;                 // several of them in one launch, whose parameters are in memory
     bool append = false;                   // attention that stores a token before, over rows without slots
     bool lengths = false;                  // batch entries have lengths or query offsets of their own
     uint32_t segments = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -270,10 +271,40 @@ Grid grid_of(const SdpaKernel& kernel, uint64_t groups, uint64_t work) {
         .groups = {static_cast<size_t>(groups), 1, 1}, .group_size = {kernel.variant->group_size, 1, 1}, .work = work};
 }
 
+// kernels/sdpa_entries.h
+size_t entry_size(const SdpaKernel& kernel) {
+    return 2 * sizeof(uint32_t) + SDPA_ADDRESSES(kernel.segments) * sizeof(uint64_t) + params_size(kernel);
+}
+static_assert(2 * sizeof(uint32_t) + SDPA_ADDRESSES(SDPA_MOST_SEGMENTS) * sizeof(uint64_t) + sizeof(sdpa_params) +
+                  sizeof(cl_uint) <=
+              most_argument_bytes);
+
+// Returns the entry's end.
+std::byte* write_entry(const SdpaKernel& kernel, const Prepared& one, std::byte* entry) {
+    if (one.memory.size() != SDPA_ADDRESSES(kernel.segments))
+        throw Error(WINNOW_ERROR_INTERNAL, "an entry of a launch has " + std::to_string(one.memory.size()) +
+                                               " addresses, expected " +
+                                               std::to_string(SDPA_ADDRESSES(kernel.segments)));
+    const auto add = [&entry](const void* data, size_t size) {
+        std::memcpy(entry, data, size);
+        entry += size;
+    };
+    const std::array<uint32_t, 2> groups{static_cast<uint32_t>(one.division.work_tiles * one.division.splits), 0};
+    add(groups.data(), sizeof groups);
+    for (const Memory* memory : one.memory) {
+        const void* address = memory != nullptr ? memory->host() : nullptr;
+        add(&address, sizeof address);
+    }
+    add(&one.params, params_size(kernel));
+    return entry;
+}
+
 } // namespace
 
-std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
+std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, const Sdpa& args,
                                    const VariantOptions& options, bool want_event, const SdpaFused& fused) {
+    // A driver may copy each argument for each launch: an entry is one.
+    kernel.has_entries = kernel.is_fused && can_launch_together(runtime, kernel, {&fused, 1});
     Prepared prepared = prepare(runtime, kernel, args, options);
     const SdpaPrograms::Pair& pair = programs.find(runtime, kernel);
     Operation operation(runtime);
@@ -283,7 +314,13 @@ std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, con
     Grid grid = grid_of(kernel, division.work_tiles * division.splits, division.work);
     if (runtime.state().times.are_wanted()) grid.bytes = bytes_of(kernel, args);
     const std::vector<const Memory*>& memory = prepared.memory;
-    operation.launch(*pair.attend, &prepared.params, params_size(kernel), memory, grid);
+    if (kernel.has_entries) {
+        std::array<std::byte, most_argument_bytes> entry;
+        write_entry(kernel, prepared, entry.data());
+        operation.launch(*pair.attend, entry.data(), entry_size(kernel), {}, grid);
+    } else {
+        operation.launch(*pair.attend, &prepared.params, params_size(kernel), memory, grid);
+    }
     if (pair.combine != nullptr && division.splits > 1) {
         grid = grid_of(kernel, division.work_tiles * prepared.params.combine_groups, 0);
         grid.bytes = prepared.partial_floats() * sizeof(float);
@@ -327,41 +364,25 @@ void launch_together(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel
         if (one.division.splits > 1) tiles += one.division.work_tiles;
         floats += one.partial_floats();
     }
-    kernel.has_entries = true;
+    kernel.has_entries = kernel.is_table = true;
     Kernel& program = *programs.find(runtime, kernel).attend;
     const Memory* scratch = tiles > 0 ? runtime.scratch(scratch_bytes(floats)) : nullptr;
     for (SdpaFused& each : all) begin(each);
     Operation operation(runtime);
 
-    // kernels/sdpa_entries.h
-    std::vector<std::byte> table;
-    const auto add = [&](const void* data, size_t size) {
-        const auto* first = static_cast<const std::byte*>(data);
-        table.insert(table.end(), first, first + size);
-    };
-    const std::array<uint32_t, 2> count{static_cast<uint32_t>(all.size()), 0};
-    add(count.data(), sizeof count);
+    std::vector<std::byte> table(all.size() * entry_size(kernel));
+    std::byte* entry = table.data();
     for (size_t i = 0; i < all.size(); ++i) {
         Prepared& one = prepared[i];
         bind(operation, kernel, all[i].args->attention, all[i], scratch, one);
-        const std::array<uint32_t, 2> first_group{static_cast<uint32_t>(groups), 0};
-        add(first_group.data(), sizeof first_group);
-        if (one.memory.size() != SDPA_ADDRESSES(kernel.segments))
-            throw Error(WINNOW_ERROR_INTERNAL, "an entry of a launch has " + std::to_string(one.memory.size()) +
-                                                   " addresses, expected " +
-                                                   std::to_string(SDPA_ADDRESSES(kernel.segments)));
-        for (const Memory* memory : one.memory) {
-            const void* address = memory != nullptr ? memory->host() : nullptr;
-            add(&address, sizeof address);
-        }
-        add(&one.params, params_size(kernel));
+        entry = write_entry(kernel, one, entry);
         groups += one.division.work_tiles * one.division.splits;
         work += one.division.work;
         if (runtime.state().times.are_wanted()) bytes += bytes_of(kernel, all[i].args->attention);
     }
     Grid grid = grid_of(kernel, groups, work);
     grid.bytes = bytes;
-    operation.launch(program, table.data(), table.size(), {}, grid);
+    operation.launch(program, table.data(), table.size(), {}, grid, true);
     operation.complete(false);
 }
 

@@ -16,7 +16,7 @@ void check_sdpa(const Sdpa& args);
 // Of a row of Carry: sdpa_carried.h.
 constexpr int64_t carried_floats_of(int64_t v_head_size) { return (v_head_size + 15) / 16 * 16 + 2; }
 
-std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, const SdpaKernel& kernel, const Sdpa& args,
+std::unique_ptr<Event> launch_sdpa(Runtime& runtime, SdpaPrograms& programs, SdpaKernel kernel, const Sdpa& args,
                                    const VariantOptions& options, bool want_event, const SdpaFused& fused = {});
 
 // Fused attentions that are one launch, each cut into work-groups as alone. Whether kernels may be told addresses of

@@ -23,7 +23,7 @@ SlotAttend Decode::begin_query(int64_t query) {
     make_room(query, 1);
     token_ = append(query, 1);
     if (picks_) pick_for(query);
-    return attention_with(query, 1, {segments()}, token_);
+    return attention_with(query, 1, {take_segments()}, token_);
 }
 
 void Decode::end_query(const SlotAttend& launched) {

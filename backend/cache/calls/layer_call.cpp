@@ -64,8 +64,8 @@ void LayerCall::adopt() {
     cache::adopt(cache_, layer_, std::move(growth_));
 }
 
-std::vector<Segment> LayerCall::segments() const {
-    if (!segments_.empty()) return segments_;
+std::vector<Segment> LayerCall::take_segments() {
+    if (!segments_.empty()) return std::exchange(segments_, {});
     return picks_pages() ? layer_.picked_segments(geometry_) : layer_.segments(geometry_);
 }
 

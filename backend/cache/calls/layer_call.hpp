@@ -69,7 +69,7 @@ protected:
     virtual void bring_tokens() = 0;
 
     // Those that queries attend to, which stay the same through the call once it has its memory.
-    std::vector<Segment> segments() const;
+    std::vector<Segment> take_segments();
 
     // What queries attend to.
     struct Attended {
@@ -127,7 +127,7 @@ protected:
     std::vector<int32_t> cells_;
     StepMemory* shared_ = nullptr; // from `prepare` on
     Growth growth_;
-    std::vector<Segment> segments_; // those that were validated; empty once the layer has grown
+    std::vector<Segment> segments_; // those that were validated, until they are taken or the layer grows
 
 private:
     void check() const;
