@@ -23,7 +23,7 @@ private:
     int64_t tokens() const { return std::max(appended_, asked_); }
     int64_t most_of_piece() const { return tokens_of_piece(cache_, args_.layer); }
 
-    void validate(const std::vector<Segment>& segments) const override {
+    void validate(std::vector<Segment>& segments) const override {
         validate_stretches(segments);
         validate_chunks(segments, chunk()); // chunks over both segments, as if nothing were carried
     }

@@ -18,7 +18,7 @@ public:
 
 private:
     bool picks_pages() const override { return picks_; }
-    void validate(const std::vector<Segment>& segments) const override { validate_chunks(segments, 1); }
+    void validate(std::vector<Segment>& segments) const override { validate_chunks(segments, 1); }
     void bring_tokens() override;
     SlotAttend begin_query(int64_t query);
     void end_query(const SlotAttend& launched);

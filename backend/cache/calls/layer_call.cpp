@@ -74,7 +74,7 @@ void LayerCall::run() {
     layer_.cold.is_moved = false;
 }
 
-void LayerCall::validate_chunks(const std::vector<Segment>& segments, int64_t chunk) const {
+void LayerCall::validate_chunks(std::vector<Segment>& segments, int64_t chunk) const {
     const int64_t slots = slots_in(segments);
     std::vector<std::pair<int64_t, bool>> kinds; // queries, and whether their scores are kept
     for (int64_t first = 0; first < asked_; first += chunk) {
@@ -86,8 +86,9 @@ void LayerCall::validate_chunks(const std::vector<Segment>& segments, int64_t ch
             const std::pair kind{count, attention.scores_mode != Scores::none};
             if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
             kinds.push_back(kind);
-            attention.segments = segments;
+            attention.segments.swap(segments); // instead of a copy
             cache_.device.check(attention);
+            attention.segments.swap(segments);
         }
     }
 }

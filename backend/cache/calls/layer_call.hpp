@@ -58,7 +58,7 @@ protected:
     LayerCall(CacheState& cache, const CacheStep& args);
 
     // What calls do differently; the first three within `prepare`. Attentions are going to be over these segments.
-    virtual void validate(const std::vector<Segment>& segments) const = 0;
+    virtual void validate(std::vector<Segment>& segments) const = 0;
     virtual void take_memory(StepMemory&) {}
     virtual bool takes_memory() const { return false; } // whether that allocates
     virtual bool picks_pages() const { return false; }
@@ -85,8 +85,8 @@ protected:
     };
 
     // What attentions over these segments are going to look like, `chunk` queries after `chunk` queries, in all lengths
-    // that there are.
-    void validate_chunks(const std::vector<Segment>& segments, int64_t chunk) const;
+    // that there are. The segments are the same afterwards.
+    void validate_chunks(std::vector<Segment>& segments, int64_t chunk) const;
 
     void free_cells(); // tokens that had the cells before are gone
     // How many rows leave the residual window before `others` tokens come; none where no eviction pass is due.

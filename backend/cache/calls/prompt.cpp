@@ -14,7 +14,7 @@ public:
     Prompt(CacheState& cache, const CacheStep& args) : LayerCall(cache, args) {}
 
 private:
-    void validate(const std::vector<Segment>& segments) const override { validate_chunks(segments, geometry_.chunk()); }
+    void validate(std::vector<Segment>& segments) const override { validate_chunks(segments, geometry_.chunk()); }
 
     void bring_tokens() override {
         free_cells();
@@ -23,7 +23,7 @@ private:
             const int64_t count = std::min(chunk, tokens - first), before = layer_.index.next();
             make_room(first, count);
             std::optional<Pending> last = append(first, count);
-            attend_in_parts(first, count, {layer_.segments(geometry_)}, last);
+            if (asked_ > 0) attend_in_parts(first, count, {layer_.segments(geometry_)}, last);
             zero_after_chunk(cache_, layer_, before);
         }
     }

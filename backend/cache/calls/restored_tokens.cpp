@@ -24,7 +24,7 @@ public:
     void give_back() { shrink(cache_, sequence_, layer_); }
 
 private:
-    void validate(const std::vector<Segment>&) const override {} // there are no queries
+    void validate(std::vector<Segment>&) const override {} // there are no queries
     std::optional<int64_t> most_leaving() const override { return layer_.index.newest() + appended_; }
     bool begins_signed() const override { return false; }
 

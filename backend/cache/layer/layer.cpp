@@ -228,17 +228,25 @@ std::vector<Part> Layer::parts(const Geometry& geometry) const {
 }
 
 std::vector<Segment> Layer::segments_of(const Geometry& geometry, Part part) const {
-    std::vector<Segment> all = views_of(geometry, number, part, rows(part), rows(part).slots);
-    if (part == Part::dense) return all;
-    for (Segment& each : all) each = with_means(geometry, each);
+    std::vector<Segment> all;
+    add_segments(geometry, part, all);
     return all;
+}
+
+void Layer::add_segments(const Geometry& geometry, Part part, std::vector<Segment>& all) const {
+    const Rows& its = rows(part);
+    if (its.slots == 0) return;
+    const std::span<const RowFormats> formats = geometry.formats(number, part);
+    for (const RowFormats& each : formats) {
+        all.push_back(view_of(geometry, number, formats, each, its, its.slots));
+        if (part != Part::dense) set_means(geometry, all.back());
+    }
 }
 
 std::vector<Segment> Layer::segments(const Geometry& geometry) const {
     std::vector<Segment> all;
     all.reserve(geometry.parts().size());
-    for (const Part part : geometry.parts())
-        for (const Segment& each : segments_of(geometry, part)) all.push_back(each);
+    for (const Part part : geometry.parts()) add_segments(geometry, part, all);
     return all;
 }
 
@@ -256,30 +264,28 @@ Segment Layer::segment(const Geometry& geometry, Part part, Geometry::Heads head
     return of_heads(segments_of(geometry, part), heads);
 }
 
-Segment Layer::with_means(const Geometry& geometry, Segment segment) const {
+void Layer::set_means(const Geometry& geometry, Segment& segment) const {
     const LayerShape& shape = geometry.shape(number);
     const StateLayout& layout = geometry.state(number);
     segment.k_mean = state_tensor(Type::f32, layout.k_mean, state.get(), shape.kv_heads, shape.head_size);
     segment.v_mean = state_tensor(Type::f32, layout.v_mean, state.get(), shape.kv_heads, shape.v_head_size);
-    return segment;
 }
 
 Segment Layer::packed_segment(const Geometry& geometry) const { return packed_segment(geometry, packed, packed.slots); }
 
 Segment Layer::packed_segment(const Geometry& geometry, const Rows& rows, int64_t slots) const {
-    return with_means(geometry, view_of(geometry, number, Part::packed, rows, slots));
+    Segment segment = view_of(geometry, number, Part::packed, rows, slots);
+    set_means(geometry, segment);
+    return segment;
 }
 
-Segment Layer::hot_segment(const Geometry& geometry) const {
-    return with_means(geometry, view_of(geometry, number, Part::packed, hot, hot.slots));
-}
+Segment Layer::hot_segment(const Geometry& geometry) const { return packed_segment(geometry, hot, hot.slots); }
 
 std::vector<Segment> Layer::segments_with_copies(const Geometry& geometry) const {
     std::vector<Segment> all;
     if (dense.slots > 0) all.push_back(dense_segment(geometry));
     for (const Part part : geometry.packed_parts())
-        if (rows(part).tokens)
-            for (const Segment& segment : segments_of(geometry, part)) all.push_back(segment);
+        if (rows(part).tokens) add_segments(geometry, part, all);
     if (hot.slots > 0) all.push_back(hot_segment(geometry));
     return all;
 }

@@ -157,7 +157,8 @@ struct Layer : SegmentRows {
 
 private:
     std::vector<Segment> segments_of(const Geometry& geometry, Part part) const;
-    Segment with_means(const Geometry& geometry, Segment segment) const;
+    void add_segments(const Geometry& geometry, Part part, std::vector<Segment>& all) const;
+    void set_means(const Geometry& geometry, Segment& segment) const;
 };
 static_assert(sizeof(HeadState) == 16); // as StateLayout has it
 
