@@ -29,7 +29,7 @@ STRUCTS = {"winnow_host_info": _abi.HostInfo, "winnow_device_info": _abi.DeviceI
            "winnow_cache_tokens": _abi.CacheTokens, "winnow_wanted_resource": _abi.WantedResource,
            "winnow_cache_segment": _abi.CacheSegment, "winnow_cache_info": _abi.CacheInfo,
            "winnow_api": _abi.Api, "winnow_cache_api": _abi.CacheApi}
-SHAPE = {"layers": 1, "q_heads": 4, "kv_heads": 2, "head_size": 16, "context": 64}
+SHAPE = {"layers": 1, "q_heads": 4, "kv_heads": 2, "head_size": 16, "max_tokens": 64}
 
 
 def check_layout(text):
@@ -78,7 +78,7 @@ def rows(heads, tokens=1, size=16):
 def check_cache(context):
     """Importance is as it was set, also by a policy that has no sense; and what is wrong is refused."""
     half, whole = rows(2), rows(4)
-    with KvCache("external:budget=32,sink=0,residual=0,cadence=1,recent=1", **SHAPE, device=context) as cache:
+    with KvCache("external:budget=32,sink=0,residual=0,cadence=1,recent=1", **SHAPE, context=context) as cache:
         for position in range(40):
             out = cache.step(0, half, half, whole)
             cache.set_importance(0, 1, {position: 5.0 if position % 2 else float("nan"), 63: 1.0})
@@ -101,19 +101,18 @@ def check_cache(context):
         assert k.tolist()[1][0] == list(half[1][0]) and v.shape == (2, 2, 16)
         assert all(number != number for number in v.tolist()[1][1]), "position 0 is gone"
     expect_error("the cache is closed", lambda: cache.positions(0, 0))
-    with KvCache("window:budget=32", **SHAPE, device=context) as cache:
-        expect_error("cache_reserve", lambda: cache.step(0, half, half, whole, no_wait=True), winnowkv.WouldWait)
+    with KvCache("window:budget=32", **SHAPE, context=context) as cache:
         cache.reserve(40)
         for _ in range(40):
-            cache.step(0, half, half, whole, no_wait=True)
+            cache.step(0, half, half, whole)
         assert cache.next_position(0) == 40
         expect_error("no importance", lambda: cache.set_importance(0, 0, {0: 1.0}))
         expect_error("no importance", lambda: cache.importance(0, 0))
         expect_error("no importance", lambda: setattr(cache, "policy", external_policy.tova))
-    expect_error("no policy", lambda: KvCache("nonsense", **SHAPE, device=context))
+    expect_error("no policy", lambda: KvCache("nonsense", **SHAPE, context=context))
     divided = "adaptive_budget:budget=32,policy=window,residual=0"
-    KvCache(divided, resources={"profile": struct.pack("<3d", 1, .5, 2)}, **SHAPE, device=context).close()
-    expect_error("size is 8", lambda: KvCache(divided, resources={"profile": bytes(8)}, **SHAPE, device=context))
+    KvCache(divided, resources={"profile": struct.pack("<3d", 1, .5, 2)}, **SHAPE, context=context).close()
+    expect_error("size is 8", lambda: KvCache(divided, resources={"profile": bytes(8)}, **SHAPE, context=context))
 
 
 class Elsewhere:
@@ -129,7 +128,7 @@ class Elsewhere:
 def check_unlike_layers(context):
     """Each layer takes and gives rows of its own shape."""
     shapes = [LayerShape(4, 2, 16), LayerShape(3, 1, 32, 64)]
-    with KvCache("none:k=f32,v=f32", layers=shapes, context=64, device=context) as cache:
+    with KvCache("none:k=f32,v=f32", layers=shapes, max_tokens=64, context=context) as cache:
         for layer, (heads, kv_heads, size, v_size) in enumerate([(4, 2, 16, 16), (3, 1, 32, 64)]):
             v = rows(kv_heads, 1, v_size)
             out, scores = cache.step(layer, rows(kv_heads, 1, size), v, rows(heads, 1, size), scores=True)
@@ -140,11 +139,11 @@ def check_unlike_layers(context):
         assert list(cache.positions(0, 1)) == list(cache.positions(1, 0)) == [0]
         expect_error("head", lambda: cache.positions(1, 1))
         expect_error("layer is 2", lambda: cache.read(2, [0]))
-    assert winnowkv.estimate(layers=shapes, context=64, device=context).bytes > 0
-    expect_error("several shapes", lambda: KvCache("external:budget=32", layers=shapes, context=64, device=context,
+    assert winnowkv.estimate(layers=shapes, max_tokens=64, context=context).bytes > 0
+    expect_error("several shapes", lambda: KvCache("external:budget=32", layers=shapes, max_tokens=64, context=context,
                                                    policy=external_policy.tova))
-    expect_error("expected no q_heads", lambda: KvCache(layers=shapes, q_heads=4, context=64, device=context))
-    expect_error("expected both", lambda: KvCache(layers=2, context=64, device=context))
+    expect_error("expected no q_heads", lambda: KvCache(layers=shapes, q_heads=4, max_tokens=64, context=context))
+    expect_error("expected both", lambda: KvCache(layers=2, max_tokens=64, context=context))
 
 
 def check_experts(context):
@@ -155,7 +154,7 @@ def check_experts(context):
     experts = Experts(2, inactive=1)
     assert experts.importance({7: [0, 0], 8: [1]}) == {7: 1.2, 8: -1}, "0.8 of the average is less than 1"
     config = "moe:budget=1/1,experts=8,inactive=1/2,evict_inactive=on,recent=32,k=f16,v=f16"
-    with KvCache(config, **SHAPE | {"context": 160}, device=context) as cache:
+    with KvCache(config, **SHAPE | {"max_tokens": 160}, context=context) as cache:
         half, whole, experts = rows(2), rows(4), Experts(8, 0.5)
         rare = [position for position in range(160) if position % 16 == 8]
         for position in range(160):
@@ -170,7 +169,7 @@ def check_experts(context):
 def check_states(context):
     """A sequence goes through bytes and through a file into others; what is no saved cache is refused."""
     half, whole = rows(2, 5), rows(4, 5)
-    with KvCache("h2o:budget=32", **SHAPE, sequences=3, device=context) as cache, \
+    with KvCache("h2o:budget=32", **SHAPE, sequences=3, context=context) as cache, \
             tempfile.TemporaryDirectory() as folder:
         for _ in range(12):
             cache.step(0, half, half, whole, sequence=1)
@@ -195,8 +194,8 @@ def check_states(context):
 def check_sequences(context):
     """Several sequences in a step come out as alone; and wrong entries are refused."""
     half, whole = rows(2, 6), rows(4, 6)
-    with KvCache("none", **SHAPE, sequences=2, device=context) as both, \
-            KvCache("none", **SHAPE, device=context) as alone:
+    with KvCache("none", **SHAPE, sequences=2, context=context) as both, \
+            KvCache("none", **SHAPE, context=context) as alone:
         expected = alone.step(0, half, half, whole)
         out = both.step(0, half, half, whole, entries=[Entry(1, count=4), Entry(0, first=4)])
         assert out.tolist()[0][:4] == expected.tolist()[0][:4]

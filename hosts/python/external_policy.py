@@ -41,8 +41,8 @@ def draw(generator, heads):
 def run(context, config, policy):
     """Positions that each head of each layer holds in the end, and the output of the last token's last layer."""
     generator = random.Random(1)
-    with KvCache(config, layers=LAYERS, q_heads=Q_HEADS, kv_heads=KV_HEADS, head_size=SIZE, context=CONTEXT,
-                 device=context, policy=policy) as cache:
+    with KvCache(config, layers=LAYERS, q_heads=Q_HEADS, kv_heads=KV_HEADS, head_size=SIZE, max_tokens=CONTEXT,
+                 context=context, policy=policy) as cache:
         for _ in range(TOKENS):
             for layer in range(LAYERS):
                 k, v, q = draw(generator, KV_HEADS), draw(generator, KV_HEADS), draw(generator, Q_HEADS)

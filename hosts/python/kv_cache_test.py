@@ -18,7 +18,7 @@ from winnowkv import Entry, KvCache
 
 RANDOM = np.random.default_rng(2)
 LAYERS, Q_HEADS, KV_HEADS, SIZE = 2, 4, 2, 16
-SHAPE = {"layers": LAYERS, "q_heads": Q_HEADS, "kv_heads": KV_HEADS, "head_size": SIZE, "context": 128}
+SHAPE = {"layers": LAYERS, "q_heads": Q_HEADS, "kv_heads": KV_HEADS, "head_size": SIZE, "max_tokens": 128}
 EXACT = "none:k=f32,v=f32"
 
 
@@ -108,7 +108,7 @@ class Steps(Case):
                 self.assertEqual(scores.shape, (Q_HEADS, 3, 6))
                 self.assert_close(scores[:, :, places], expected["biased"][0])
             self.assertEqual(list(cache.positions(0, 0)), [0, 2, 4])
-            self.expect_error("attn_mask", cache.step, 0, k, v, q, cells=places)
+            self.expect_error("mask", cache.step, 0, k, v, q, cells=places)
             self.expect_error("cells", cache.step, 0, k, v, q, mask=mask)
             self.expect_error("the cache has cells", setattr, cache, "policy", lambda scores, importance: importance)
         with KvCache(EXACT, **SHAPE, cells=6, sequences=2) as cache:
@@ -140,17 +140,18 @@ class Steps(Case):
             self.expect_error("out.shape", step, 0, k, v, q, out=np.empty((4, 3, 16), np.float32))
             self.expect_error("scores is float16, expected float32", step, 0, k, v, q,
                               scores=np.empty((4, 4, 8), np.float16))
-            self.expect_error("scores_out has 7 columns, expected at least 8", step, 0, k, v, q,
+            self.expect_error("scores has 7 columns, expected at least 8", step, 0, k, v, q,
                               scores=np.empty((4, 4, 7), np.float32))
-            self.expect_error("draft_tokens", step, 0, k, v, q, drafts=5)
-            self.expect_error("head_sink", step, 0, k, v, q, sinks=[1.0])
+            self.expect_error("drafts", step, 0, k, v, q, drafts=5)
+            self.expect_error("sinks", step, 0, k, v, q, sinks=[1.0])
             self.expect_error("context", step, 0, *kvq(126))
             self.expect_error("q is of type str", step, 0, k, v, "text", kind=TypeError)
             self.assertEqual(cache.to_bytes(), before)
             cache.step(0, k, v, q)
             self.assertEqual(cache.next_position(0), 8)
         for wrong, words in (({"config": "h2o:budgt=1"}, "budgt"), ({"layers": 0}, "layers"),
-                             ({"head_size": 0}, "head"), ({"q_heads": 3}, "heads"), ({"context": -1}, "context")):
+                             ({"head_size": 0}, "head"), ({"q_heads": 3}, "heads"),
+                             ({"max_tokens": -1}, "max_tokens is -1")):
             self.expect_error(words, KvCache, **SHAPE | wrong)
 
 
@@ -190,7 +191,7 @@ class Edits(Case):
             cache.set_pressure(0.5)
             self.expect_error("pressure", cache.set_pressure, 2.0)
             self.expect_error("", cache.anchor, [-1])
-            self.expect_error("positions is list, expected whole numbers", cache.anchor, [0.5])
+            self.expect_error("positions[0] is 0.5, expected a whole number", cache.anchor, [0.5])
 
     def test_rows(self):
         k, v, q = kvq(6)
@@ -392,10 +393,11 @@ class Costs(Case):
     def test_a_step(self):
         """What a step takes beside the functions of the plugin: the least of many."""
         k, v, q = draw(3, 1, 1, 64), draw(3, 1, 1, 64), draw(9, 1, 1, 64)
-        with KvCache("window:budget=64", layers=1, q_heads=9, kv_heads=3, head_size=64, context=1024) as cache:
+        with KvCache("window:budget=64", layers=1, q_heads=9, kv_heads=3, head_size=64, max_tokens=1024) as cache:
             out = cache.step(0, k, v, q)
             whole = least_us(lambda: cache.step(0, k, v, q), 500)
-            cache._step._function = cache._step._finish = lambda *_: 0
+            cache._step._function = lambda *_: 0
+            core = self.context._core
             for name, call in (("a step", lambda: cache.step(0, k, v, q)),
                                ("a step with out=", lambda: cache.step(0, k, v, q, out=out))):
                 least = least_us(call)
@@ -405,7 +407,7 @@ class Costs(Case):
 
 class Lives(Case):
     def test_what_nobody_has_is_destroyed(self):
-        cache = KvCache("none", **SHAPE, device=self.context)
+        cache = KvCache("none", **SHAPE, context=self.context)
         living, number = weakref.ref(cache), len(self.context._core.living)
         cache.step(0, *kvq(4))
         del cache
@@ -415,7 +417,7 @@ class Lives(Case):
 
     def test_what_is_thrown_away_in_another_thread_s_call(self):
         """It waits for the call's end."""
-        core, cache = self.context._core, KvCache("none", **SHAPE, device=self.context)
+        core, cache = self.context._core, KvCache("none", **SHAPE, context=self.context)
         handle = cache._handle
         with core.lock:
             thread = threading.Thread(target=lambda caches: caches.clear(), args=([cache],))
@@ -434,7 +436,7 @@ class Lives(Case):
         _, errors = self.run_python("""
             import sys, winnowkv, numpy as np
             context = winnowkv.Context(backend=sys.argv[1])
-            cache = winnowkv.KvCache("none", layers=1, q_heads=1, head_size=16, context=64, device=context)
+            cache = winnowkv.KvCache("none", layers=1, q_heads=1, head_size=16, max_tokens=64, context=context)
             row = np.ones((1, 1, 16), np.float32)
             cache.step(0, row, row, row)
             packed = winnowkv.quantize(np.ones((1, 1, 32), np.float32), "q8_0", context=context)

@@ -15,7 +15,7 @@ import winnowkv
 from winnowkv import KvCache, Packed, dequantize, hadamard, quantize, sdpa
 
 RANDOM = np.random.default_rng(4)
-SHAPE = {"layers": 2, "q_heads": 4, "kv_heads": 2, "head_size": 16, "context": 128}
+SHAPE = {"layers": 2, "q_heads": 4, "kv_heads": 2, "head_size": 16, "max_tokens": 128}
 
 
 def draw(*shape):

@@ -65,8 +65,8 @@ class Sdpa(Case):
                                                   sdpa(q, np.nan_to_num(k), np.nan_to_num(v), kv_lengths=lengths,
                                                        **options))
         self.expect_error("kv_lengths", sdpa, q, k, v, kv_lengths=[1, 2])
-        self.expect_error("kv_lengths is list, expected whole numbers", sdpa, q, k, v, kv_lengths=[1.5, 2, 3])
-        self.expect_error("q_offset is str", sdpa, q, k, v, q_offset="?")
+        self.expect_error("kv_lengths[0] is 1.5, expected a whole number", sdpa, q, k, v, kv_lengths=[1.5, 2, 3])
+        self.expect_error("q_offset is '?', expected whole numbers in one row", sdpa, q, k, v, q_offset="?")
 
     def test_shapes(self):
         for shape in ({"batch": 2}, {"q_heads": 6, "kv_heads": 2, "q_len": 1, "kv_len": 200, "size": 64, "v_size": 32},
@@ -124,9 +124,9 @@ class Sdpa(Case):
         self.expect_error("v.shape[2]", sdpa, q, k, v[:, :, :8])
         self.expect_error("heads", sdpa, q[:, :3], k, v)
         self.expect_error("mask is int64, expected float32, float16 or bool", sdpa, q, k, v, mask=np.ones((3, 9), int))
-        self.expect_error("attn_mask", sdpa, q, k, v, mask=np.ones((2, 9), bool))
-        self.expect_error("sinks is str, expected numbers in one row", sdpa, q, k, v, sinks="0000")
-        self.expect_error("head_sink", sdpa, q, k, v, sinks=[1, 2])
+        self.expect_error("mask.shape[2] (of four axes) is 2", sdpa, q, k, v, mask=np.ones((2, 9), bool))
+        self.expect_error("sinks is '0000', expected numbers in one row", sdpa, q, k, v, sinks="0000")
+        self.expect_error("sinks", sdpa, q, k, v, sinks=[1, 2])
         self.expect_error("scores is 'logits', expected one of raw, softcapped, biased, probs", sdpa, q, k, v,
                           scores="logits")
         self.expect_error("q_offset is None", sdpa, q, k, v, positions=np.zeros((1, 1, 9), np.int32), causal=True)
@@ -264,11 +264,11 @@ class Rows(Case):
         self.assert_close(out, attention(q, k, v, causal=True)["out"], 3e-2)
         same = attention(q, dequantize(k_cache, range(5)), dequantize(v_cache, range(5)), causal=True)["out"]
         self.assert_close(out, same, 2e-5)
-        k_cache.append(k[:, :, :1], np.array([7], np.int32))
+        kv_append(k[:, :, :1], None, k_cache, None, np.array([7], np.int32))
         np.testing.assert_array_equal(dequantize(k_cache, [7, 0, 99])[:, :, [0, 1]], dequantize(k_cache, [0, 7]))
         self.assertFalse(dequantize(k_cache, [99]).any())
         by_head = np.array([[[1], [2]]])
-        v_cache.append(v[:, :, :1], by_head)
+        kv_append(None, v[:, :, :1], None, v_cache, None, by_head)
         np.testing.assert_array_equal(dequantize(v_cache, by_head), v[:, :, :1].astype(np.float16))
         host = np.zeros((1, 2, 8, 64), np.float32)
         kv_append(k, None, host, None, [3, 1, -1, 0, 7])
@@ -307,7 +307,8 @@ class Rows(Case):
         packed = quantize(rows, "q8_0")
         self.expect_error("takes all rows", packed.first(2).to_bytes)
         self.expect_error("data has 1 bytes, expected", packed.from_bytes, b"x")
-        self.expect_error("rows is float32", packed.append, rows, np.zeros(6, np.float32))
+        self.expect_error("rows[0] is 0.0, expected a whole number", kv_append, rows, None, packed, None,
+                          np.zeros(6, np.float32))
         with winnowkv.Context(backend=self.backend) as other:
             stranger = quantize(rows, "q8_0", context=other)
             self.expect_error("of another context", sdpa, rows, packed, stranger)
@@ -359,7 +360,7 @@ class Contexts(Case):
 
     def test_closing(self):
         context = winnowkv.Context(backend=self.backend)
-        cache = winnowkv.KvCache("none", layers=1, q_heads=1, head_size=16, context=8, device=context)
+        cache = winnowkv.KvCache("none", layers=1, q_heads=1, head_size=16, max_tokens=8, context=context)
         context.close()
         context.close()
         cache.close()

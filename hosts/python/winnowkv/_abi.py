@@ -1,6 +1,7 @@
 """The structs, tables and numbers of winnow.h and winnow_cache.h, field by field, and nothing else.
 
-hosts/python/abi_test.py compares sizes and offsets with the C headers. Shapes, units and rules of each field are there.
+hosts/python/cache_test.py compares sizes and offsets with the C headers, which have the shapes, units and rules of each
+field.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ CAPABILITIES = {"unified_memory": 1, "single_launch": 2, "subgroups": 4, "fp16":
 OPERATIONS = {"sdpa": 1, "kv_append": 2, "kv_requantize": 3, "kv_dequantize": 4, "hadamard": 5}  # WINNOW_OPERATION_*
 LOG_LEVELS = {"error": 1, "warning": 2, "info": 3, "debug": 4}  # WINNOW_LOG_*
 BUFFER_ALLOCATE = 1
-STEP_NO_WAIT = 1
 CACHE_EVICTS, CACHE_KEEPS_IMPORTANCE = 1, 2
 ALL = -1  # sequences
 

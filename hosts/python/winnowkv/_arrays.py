@@ -8,9 +8,10 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+import reprlib
 import sys
 from collections.abc import Callable, Sequence
-from ctypes import addressof, c_char, c_float, c_int64
+from ctypes import addressof, c_char, c_float, c_int32, c_int64
 from importlib import import_module
 from typing import Any
 
@@ -141,7 +142,7 @@ class Numpy(Arrays):
         return self._numpy.frombuffer(memory, self.dtype(number)).reshape(shape)
 
     def as_f32(self, array: Any) -> Any:
-        return self._numpy.asarray(array, self._numpy.float32)
+        return self._numpy.ascontiguousarray(array, self._numpy.float32)
 
 
 class Torch(Arrays):
@@ -182,14 +183,13 @@ class Torch(Arrays):
         return self._torch.frombuffer(memory, dtype=self._dtypes[number]).reshape(shape)
 
     def as_f32(self, array: Any) -> Any:
-        return self._torch.as_tensor(array, dtype=self._torch.float32, device="cpu").detach()
+        return self._torch.as_tensor(array, dtype=self._torch.float32, device="cpu").detach().contiguous()
 
 
 class Dlpack(Arrays):
     """Any other library with DLPack. Results are numpy's if it is there, else memoryviews."""
 
     name = "DLPack"
-    copy = "a contiguous copy of it"
 
     def view(self, array: Any) -> View:
         try:
@@ -209,9 +209,6 @@ class Dlpack(Arrays):
 
     def shaped(self, memory: memoryview, shape: tuple[int, ...], number: int = _abi.F32) -> Any:
         return own().shaped(memory, shape, number)
-
-    def finished(self, raw: Any) -> Any:
-        return raw
 
     def as_f32(self, array: Any) -> Any:
         return array
@@ -342,21 +339,70 @@ def type_list(types: Sequence[int]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def integers(values: Any, name: str) -> ctypes.Array[c_int64]:
-    """Whole numbers of any sequence or array, copied. Raises InvalidArgument."""
-    numbers: ctypes.Array[c_int64] = _numbers(values, name, c_int64, "whole numbers")
-    return numbers
+def is_single(value: Any) -> bool:
+    """Whether it is a whole number, and no array of them."""
+    return hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0
+
+
+def whole(value: Any, name: str, least: int = -1 << 63, most: int = (1 << 63) - 1) -> int:
+    """A whole number of any type but bool. Raises InvalidArgument."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{name} is {reprlib.repr(value)}, expected a whole number") from None
+    if not least <= number <= most:
+        raise InvalidArgument(f"{name} is {number}, expected {least} to {most}")
+    return number
+
+
+def real(value: Any, name: str) -> float:
+    """A number of any type but bool. Raises InvalidArgument."""
+    try:
+        if isinstance(value, (bool, str, bytes, bytearray)):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument(f"{name} is {reprlib.repr(value)}, expected a number") from None
+
+
+def factor(value: Any, name: str) -> float:
+    """A number that is not 0, which would mean that none is given. Raises InvalidArgument."""
+    number = real(value, name)
+    if number == 0:
+        raise InvalidArgument(f"{name} is {value}, expected another number than 0; None leaves {name} at its default")
+    return number
+
+
+def text(value: Any, name: str) -> bytes:
+    """A text for the plugin, where a NUL would end it. Raises InvalidArgument."""
+    if not isinstance(value, str) or "\0" in value:
+        raise InvalidArgument(f"{name} is {value!r}, expected a str without NUL")
+    return value.encode()
+
+
+def integers(values: Any, name: str, number: int = _abi.I64) -> ctypes.Array[Any]:
+    """Whole numbers of any sequence or array, copied as I64 or I32. Raises InvalidArgument."""
+    flat = values if isinstance(values, range) else _flat(values, name, "whole numbers")
+    bits = 8 * _abi.SIZES[number]
+    least, most = -1 << bits - 1, (1 << bits - 1) - 1
+    checked = [each if type(each) is int and least <= each <= most else whole(each, f"{name}[{at}]", least, most)
+               for at, each in enumerate(flat)]
+    return ((c_int64 if number == _abi.I64 else c_int32) * len(checked))(*checked)
 
 
 def floats(values: Any, name: str) -> ctypes.Array[c_float]:
-    """Numbers of any sequence or array, copied. Raises InvalidArgument."""
-    numbers: ctypes.Array[c_float] = _numbers(values, name, c_float, "numbers")
-    return numbers
+    """Numbers of any sequence or array, copied as F32. Raises InvalidArgument."""
+    flat = [each if type(each) is float else real(each, f"{name}[{at}]")
+            for at, each in enumerate(_flat(values, name, "numbers"))]
+    return (c_float * len(flat))(*flat)
 
 
-def _numbers(values: Any, name: str, kind: Any, what: str) -> Any:
+def _flat(values: Any, name: str, what: str) -> list[Any]:
     try:
-        numbers = values.tolist() if hasattr(values, "tolist") else list(values)
-        return (kind * len(numbers))(*numbers)
-    except (TypeError, ValueError):
-        raise InvalidArgument(f"{name} is {type(values).__name__}, expected {what} in one row") from None
+        if isinstance(values, (str, bytes)):
+            raise TypeError
+        return list(values.tolist() if hasattr(values, "tolist") else values)
+    except TypeError:
+        raise InvalidArgument(f"{name} is {reprlib.repr(values)}, expected {what} in one row") from None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import array
 import ctypes
 import os
+from collections.abc import Callable
 from ctypes import byref, c_float, c_int32, c_int64, c_uint64
 from typing import Any, NamedTuple
 
 from winnowkv import _abi, _arrays
+from winnowkv._arrays import real, text, whole
 from winnowkv._library import Function, type_number
 from winnowkv._policy import Runner
-from winnowkv._slots import INTEGERS, Slot, Vector
+from winnowkv._slots import INTEGERS, Numbers, Slot
 from winnowkv.context import Core
 from winnowkv.description import CacheStats, Description, LayerShape, describe_desc, estimate_desc, stats_of
-from winnowkv.errors import Error, InvalidArgument
+from winnowkv.errors import Error, InternalError, InvalidArgument
 
 
 class Tokens(NamedTuple):
@@ -37,7 +39,7 @@ class CacheCalls:
     _runner: Runner | None = None
     _keeps: bool | None = None  # an importance
     layer_shapes: list[LayerShape]
-    context: int
+    max_tokens: int
 
     @property
     def config(self) -> str:
@@ -48,34 +50,35 @@ class CacheCalls:
 
     def reserve(self, tokens: int, sequence: int = 0) -> None:
         """Takes the memory for so many tokens now, so that no step runs out of it. Raises OutOfMemory."""
-        self._call("reserve", sequence, tokens)
+        self._call("reserve", whole(sequence, "sequence"), whole(tokens, "tokens"))
 
     def truncate(self, length: int, sequence: int = 0) -> None:
         """Takes back all tokens from position `length` on, in every layer; the next token has this position. What was
         evicted stays so."""
-        self._call("truncate", sequence, length)
+        sequence = _sequence(sequence)
+        self._call("truncate", sequence, whole(length, "length"))
         if self._runner is not None:
             self._runner.cut(sequence, length)
 
     def remove(self, begin: int = 0, end: int | None = None, sequence: int = 0) -> None:
         """Forgets the tokens (or cells) with positions in [begin, end); None: to the end. The others keep theirs. A
         sequence with no token left is as new, and gives its memory back: remove() ends a sequence."""
-        self._edit("remove", sequence, begin, -1 if end is None else end)
+        self._edit("remove", _sequence(sequence), whole(begin, "begin"), _end(end))
 
     def copy(self, source: int, target: int) -> None:
         """Makes the sequence `target` a copy of `source`; what it held is gone."""
-        self._call("copy", source, target)
+        self._call("copy", whole(source, "source"), whole(target, "target"))
         self._forget(target)
 
     def shift(self, delta: int, begin: int = 0, end: int | None = None, sequence: int = 0) -> None:
         """Adds delta to the positions in [begin, end). Keys stay as they are: rotate them before, by read and write.
         Raises InvalidArgument where two tokens would meet, or one become negative."""
-        self._edit("shift", sequence, begin, -1 if end is None else end, delta)
+        self._edit("shift", _sequence(sequence), whole(begin, "begin"), _end(end), whole(delta, "delta"))
 
     def anchor(self, positions: Any, sequence: int = 0) -> None:
         """Positions (or cells) whose tokens are never evicted, whether they are there or still to come."""
         where = _arrays.integers(positions, "positions")
-        self._call("anchor", sequence, where, len(where))
+        self._call("anchor", _sequence(sequence), where, len(where))
 
     def reset(self) -> None:
         """As a new cache, with the same configuration."""
@@ -83,12 +86,13 @@ class CacheCalls:
 
     def set_config(self, config: str) -> None:
         """Another policy or budget from now on; formats, sink, residual window and centring have to stay."""
-        self._call("set_config", config.encode())
-        self._desc.config = config.encode()
+        encoded = text(config, "config")
+        self._call("set_config", encoded)
+        self._desc.config = encoded
 
     def set_pressure(self, pressure: float) -> None:
         """Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: ask the system."""
-        self._call("set_pressure", pressure)
+        self._call("set_pressure", real(pressure, "pressure"))
 
     # ---- What it holds ----------------------------------------------------------------------------------------
 
@@ -96,13 +100,14 @@ class CacheCalls:
         """The tokens that a KV head holds. Raises InvalidArgument."""
         keeps = self._keeps_importance()
         core, look = self._core, _abi.CacheTokens()
-        with core.lock:
-            self._call("tokens", sequence, layer, head, byref(look))
+        where = _sequence(sequence), whole(layer, "layer"), whole(head, "head")
+        with core:
+            self._call("tokens", *where, byref(look))
             count = look.count
             positions, segments = (c_int64 * count)(), (c_int32 * count)()
             importance = (c_float * count)() if keeps else None
             look = _abi.CacheTokens(capacity=count, positions=positions, importance=importance, segments=segments)
-            self._call("tokens", sequence, layer, head, byref(look))
+            self._call("tokens", *where, byref(look))
         return Tokens(array.array("q", bytes(positions)), array.array("f", bytes(importance)) if importance else
                       (array.array("f") if keeps else None), array.array("i", bytes(segments)))
 
@@ -124,14 +129,14 @@ class CacheCalls:
     def next_position(self, layer: int = 0, sequence: int = 0) -> int:
         """The position of the token that a layer gets next; with cells, how many tokens it has had."""
         look = _abi.CacheTokens()
-        self._call("tokens", sequence, layer, 0, byref(look))
+        self._call("tokens", _sequence(sequence), whole(layer, "layer"), 0, byref(look))
         position: int = look.next_position
         return position
 
     def stats(self, sequence: int | None = None) -> CacheStats:
         """What it holds; of one sequence, for servers that give each of their users one."""
         raw = _abi.CacheStats()
-        self._call("stats", _abi.ALL if sequence is None else sequence, byref(raw))
+        self._call("stats", _sequence(sequence), byref(raw))
         return stats_of(raw)
 
     def describe(self) -> Description:
@@ -139,8 +144,8 @@ class CacheCalls:
         return describe_desc(self._core, self._desc)
 
     def estimate(self, tokens: int | None = None) -> CacheStats:
-        """What one sequence of so many tokens takes (None: of the whole context)."""
-        return estimate_desc(self._core, self._desc, self.context if tokens is None else tokens)
+        """What one sequence of so many tokens takes (None: of max_tokens)."""
+        return estimate_desc(self._core, self._desc, self.max_tokens if tokens is None else tokens)
 
     # ---- Rows -------------------------------------------------------------------------------------------------
 
@@ -175,13 +180,13 @@ class CacheCalls:
         for which, size in (("k", shape.head_size), ("v", shape.v_head_size or shape.head_size)):
             slots.append(Slot(which, "", is_output=True))
             made.append(slots[-1].make(arrays, (shape.kv_heads, count, size), type_number(type)))
-        desc = _abi.CacheRowsDesc(layer=layer, sequence=sequence, tokens=tokens.pointer, k=slots[0].pointer,
+        desc = _abi.CacheRowsDesc(layer=layer, sequence=_sequence(sequence), tokens=tokens.pointer, k=slots[0].pointer,
                                   v=slots[1].pointer)
         self._call(name, byref(desc))
         return arrays.finished(made[0]), arrays.finished(made[1])
 
     def _put_rows(self, name: str, layer: int, positions: Any, k: Any, v: Any, sequence: int) -> None:
-        desc = _abi.CacheRowsDesc(layer=layer, sequence=sequence)
+        desc = _abi.CacheRowsDesc(layer=whole(layer, "layer"), sequence=_sequence(sequence))
         slots = []  # which keep what the description points to
         for which, given in (("k", k), ("v", v)):
             if given is not None:
@@ -197,50 +202,80 @@ class CacheCalls:
 
     def save(self, path: str | os.PathLike[str], sequence: int | None = None) -> None:
         """Writes a sequence (None: all) into a file. Raises FileError and NotFound; then the old file is as it was."""
-        self._state("save", sequence, path=os.fsencode(path))
+        self._state("save", sequence, path=_path(path))
 
     def load(self, path: str | os.PathLike[str], sequence: int | None = None) -> None:
         """Replaces a sequence (None: all) by what a file has. Configuration, shape and resources have to be those of
         the cache that was saved. Raises FileError, NotFound, and InvalidArgument for what is no such file."""
-        self._state("load", sequence, path=os.fsencode(path))
+        self._state("load", sequence, path=_path(path))
         self._forget(sequence)
 
     def to_bytes(self, sequence: int | None = None) -> bytes:
         """What `save` writes."""
-        size, data = c_uint64(), bytearray()
+        size, at = c_uint64(), 0
 
-        def write(_: object, source: int, count: int) -> int:
-            data.extend(ctypes.string_at(source, count))
-            return 0
+        def write(source: int, count: int) -> None:
+            nonlocal at
+            data[at:at + count] = ctypes.string_at(source, count)
+            at += count
 
-        with self._core.lock:
-            self._call("saved_size", _abi.ALL if sequence is None else sequence, byref(size))
-            self._state("save", sequence, write=_abi.PASS(write))
+        with self._core:
+            self._call("saved_size", _sequence(sequence), byref(size))
+            data = bytearray(size.value)
+            self._state("save", sequence, write=write)
+        if at != len(data):
+            raise InternalError(f"the saved state has {at} bytes, expected {len(data)}")
         return bytes(data)
 
     def from_bytes(self, data: Any, sequence: int | None = None) -> None:
         """As `load`, of what `to_bytes` gave: bytes, or anything else with the buffer protocol."""
-        at, given = 0, memoryview(data).cast("B")
+        try:
+            given = memoryview(data).cast("B")
+        except TypeError as error:
+            raise TypeError(f"data is of type {type(data).__name__}, expected bytes: {error}") from None
+        at = 0
 
-        def read(_: object, target: int, count: int) -> int:
+        def read(target: int, count: int) -> None:
             nonlocal at
+            if count > len(given) - at:
+                raise InternalError(f"{count} bytes are read behind byte {at}, expected {len(given) - at} at most")
             ctypes.memmove(target, bytes(given[at:at + count]), count)
             at += count
-            return 0
 
-        self._state("load", sequence, read=_abi.PASS(read), size=len(given))
+        self._state("load", sequence, read=read, size=len(given))
         self._forget(sequence)
 
     def _state(self, name: str, sequence: int | None, **where: Any) -> None:
-        desc = _abi.CacheStateDesc(sequence=_abi.ALL if sequence is None else sequence, **where)
-        self._call(name, byref(desc))
+        """Raises Error, and what a callback raised."""
+        failures: list[BaseException] = []
+
+        def guarded(callback: Callable[[int, int], None]) -> Any:
+            def call(_: object, memory: int, count: int) -> int:
+                try:
+                    callback(memory, count)
+                    return 0
+                except BaseException as error:  # which ctypes would print, and pass over
+                    failures.append(error)
+                    return 1
+
+            return _abi.PASS(call)
+
+        for each in where.keys() & {"write", "read"}:
+            where[each] = guarded(where[each])
+        try:
+            self._call(name, byref(_abi.CacheStateDesc(sequence=_sequence(sequence), **where)))
+        except Error:
+            if not failures:
+                raise
+        if failures:
+            raise failures[0]
 
     # ---- Inside -----------------------------------------------------------------------------------------------
 
     def _call(self, name: str, *arguments: object) -> None:
         """Calls a function of winnow_cache.h on the cache. Raises Error."""
         core = self._core
-        with core.lock:
+        with core:
             core.open()
             if self._handle is None:
                 raise Error("the cache is closed")
@@ -257,9 +292,7 @@ class CacheCalls:
 
     def _shape(self, layer: int) -> LayerShape:
         """Raises InvalidArgument."""
-        if not 0 <= layer < len(self.layer_shapes):
-            raise InvalidArgument(f"layer is {layer}, expected 0 to {len(self.layer_shapes) - 1}")
-        return self.layer_shapes[layer]
+        return self.layer_shapes[whole(layer, "layer", 0, len(self.layer_shapes) - 1)]
 
     def _keeps_importance(self) -> bool:
         if self._keeps is None:
@@ -269,6 +302,20 @@ class CacheCalls:
 
 def _tokens_slot(positions: Any, name: str) -> Slot:
     """Positions (or cells) of any sequence or array."""
-    slot = Vector(name, INTEGERS)
+    slot = Numbers(name, INTEGERS)
     slot.put(positions)
     return slot
+
+
+def _sequence(sequence: int | None) -> int:
+    """The number of a sequence; None: of all. Raises InvalidArgument."""
+    return _abi.ALL if sequence is None else whole(sequence, "sequence", 0)
+
+
+def _end(end: int | None) -> int:
+    return -1 if end is None else whole(end, "end")
+
+
+def _path(path: str | os.PathLike[str]) -> bytes:
+    text(os.fsdecode(path), "path")
+    return os.fsencode(path)

@@ -9,6 +9,7 @@ from ctypes import (POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_ssize_t
 from typing import Any, NamedTuple
 
 from winnowkv import _abi
+from winnowkv.errors import InvalidArgument
 
 HOST_DEVICES = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost
 DEVICE_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
@@ -16,7 +17,7 @@ TYPE_CODES = {(2, 32): _abi.F32, (2, 16): _abi.F16, (4, 16): _abi.BF16, (0, 32):
               (6, 8): _abi.BOOL}  # of kDLInt 0, kDLFloat 2, kDLBfloat 4, kDLBool 6
 CODE_NAMES = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
 FORMATS = {"f": _abi.F32, "e": _abi.F16, "i": _abi.I32, "l": _abi.I64, "q": _abi.I64, "?": _abi.BOOL}
-READ_ONLY = 1
+READ_ONLY, IS_COPIED = 1, 2
 FULL_READ_ONLY = 0x11C  # PyBUF_FULL_RO
 
 
@@ -70,13 +71,15 @@ def dlpack_view(array: Any) -> View:
     device = int(array.__dlpack_device__()[0])
     if device not in HOST_DEVICES:
         raise OnDevice(DEVICE_NAMES.get(device, f"DLPack's device {device}"))
-    try:
-        capsule = array.__dlpack__()
-    except BufferError:  # as numpy's, of what may not be written: only later versions of DLPack can say so
+    try:  # with a version first: only since version 1 DLPack can say that memory may not be written
         capsule = array.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        capsule = array.__dlpack__()
     flags = 0
     if _is_capsule(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
+        if versioned.major > 1:
+            raise InvalidArgument(f"a tensor of DLPack {versioned.major}.{versioned.minor}, expected version 1")
         tensor, flags = versioned.tensor, versioned.flags
     else:
         tensor = _Tensor.from_address(_pointer_of(capsule, b"dltensor"))
@@ -89,7 +92,8 @@ def dlpack_view(array: Any) -> View:
     number = TYPE_CODES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     kind = f"{CODE_NAMES.get(tensor.code, 'unknown')}{tensor.bits}"
     # The capsule owns the tensor, and gives it back when it goes.
-    return View(number, kind, (tensor.data or 0) + tensor.byte_offset, shape, strides, not flags & READ_ONLY, capsule)
+    is_writable = not flags & (READ_ONLY | IS_COPIED)
+    return View(number, kind, (tensor.data or 0) + tensor.byte_offset, shape, strides, is_writable, capsule)
 
 
 def buffer_view(array: Any) -> View:

@@ -153,13 +153,16 @@ class Runner:
         if not observed.is_known:
             self._ask(sequence, importance)
         shape = (self._layers, self._kv_heads, columns)
+        # Before the policy, which may write into the scores. It needs numpy, and scores of all that is held.
+        held = None if has_window or _arrays.own() is _arrays.PLAIN else observed.held(self._kv_heads)
+        observed.is_known = False  # while the policy may write into it
         result = self.policy(observed.scores(arrays, self._kv_heads), arrays.shaped(numbers, shape))
         self._take(result, importance, shape, arrays)
         observed.is_known = True
-        if has_window or _arrays.own() is _arrays.PLAIN:
+        if held is None:
             self._tell_all(sequence, importance)
         else:
-            self._tell_held(sequence, importance, observed.held(self._kv_heads))
+            self._tell_held(sequence, importance, held)
 
     def _tell_all(self, sequence: int, importance: Importance) -> None:
         if len(self._positions) < importance.tokens:
@@ -190,7 +193,7 @@ class Runner:
             raise InvalidArgument(f"the policy returned None, expected the importance {list(shape)}")
         try:
             result = arrays.as_f32(result)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidArgument(f"the policy returned {type(result).__name__}, expected numbers of the shape "
                                   f"{list(shape)}: {error}") from error
         slot = Slot("the policy's result", "[layers, kv_heads, tokens]", (_abi.F32,), (3,))

@@ -60,10 +60,12 @@ class Slot:
                                   f"before") from None
         except InvalidArgument as error:
             raise InvalidArgument(f"{self.name} is {error}") from None
+        except BufferError as error:
+            raise InvalidArgument(f"{self.name} cannot be taken as it lies: {error}; expected {arrays.copy}") from None
         self.place(view, arrays)
         if arrays.key is not None and not getattr(array, "requires_grad", False):
-            self._kind, self._key_of, self._address_of = type(array), arrays.key, arrays.address_of(array)
-            self._key = arrays.key(array)
+            self._key_of, self._address_of, self._key = arrays.key, arrays.address_of(array), arrays.key(array)
+            self._kind = type(array)  # the last one: until then the next array is looked at anew
             self.keep = None
         elif self.keep is not None and self.held is not None:
             self.held.append(self)
@@ -110,35 +112,40 @@ class Slot:
         self.keep = view.keep
 
 
-class Vector(Slot):
-    """One number for each query head, or one for each row: F32 of an array as it is, any other sequence as a copy."""
+class Numbers(Slot):
+    """Numbers and indices: an array of such a type as it lies; another array of one axis, and any sequence, copied."""
 
-    def __init__(self, name: str, types: tuple[int, ...] = (_abi.F32,)) -> None:
-        super().__init__(name, "one axis", types, (1,))
-        self._numbers = _arrays.integers if types == INTEGERS else _arrays.floats
+    def __init__(self, name: str, types: tuple[int, ...] = (_abi.F32,), places: tuple[int, ...] = (3,),
+                 axes: str = "one axis") -> None:
+        """places: which axes of the struct the last axes of an array are."""
+        super().__init__(name, axes, types, tuple(range(1, len(places) + 1)))
+        self._places = places
 
     def put(self, array: Any) -> None:
         try:
             super().put(array)
             return
         except (TypeError, InvalidArgument):
-            numbers = self._numbers(array, self.name)
+            if getattr(array, "ndim", 1) != 1:
+                raise
+            types = self.types or FLOATS
+            numbers: Any = (_arrays.floats(array, self.name) if types == (_abi.F32,) else
+                            _arrays.integers(array, self.name, types[-1]))
+        if not len(numbers):
+            raise InvalidArgument(f"{self.name} is empty, expected 1 number at least")
         self.place(_arrays.PLAIN.view(numbers), _arrays.PLAIN)
 
-
-class Indices(Slot):
-    """Row numbers [batch, heads, rows] or [rows]: an array of whole numbers as it is, or any sequence as a copy."""
-
-    def __init__(self, name: str, types: tuple[int, ...] = INTEGERS) -> None:
-        super().__init__(name, "[batch, heads, rows] or [rows]", types, (1, 2, 3))
-
-    def put(self, array: Any) -> None:
-        if isinstance(array, (list, tuple, range)):
-            array = _arrays.integers(array, self.name)
-        super().put(array)
-        if self.rank in (2, 3):  # the axis of one row, which the struct has and the array has not
-            tensor = self.tensor
-            self._kind = None
-            tensor.shape[:] = [tensor.shape[1], tensor.shape[2], 1, tensor.shape[3]]
-            tensor.stride[:] = [tensor.stride[1], tensor.stride[2], tensor.stride[2], tensor.stride[3]]
+    def place(self, view: View, arrays: Arrays) -> None:
+        super().place(view, arrays)
+        if self.rank > 1:
+            tensor, size = self.tensor, _abi.SIZES[self.type]
+            shape, stride = list(tensor.shape), list(tensor.stride)
+            tensor.shape[:], tensor.stride[:] = [1] * 4, [size] * 4
+            for place, axis in zip(self._places[-self.rank:], range(4 - self.rank, 4)):
+                tensor.shape[place], tensor.stride[place] = shape[axis], stride[axis]
             self.shape = tuple(tensor.shape)
+
+
+def row_numbers(name: str, types: tuple[int, ...] = INTEGERS) -> Numbers:
+    """[batch, heads, rows] or [rows], where the struct has [batch, heads, 1, rows]."""
+    return Numbers(name, types, (0, 1, 3), "[batch, heads, rows] or [rows]")

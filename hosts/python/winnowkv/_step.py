@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 
 from winnowkv import _abi
-from winnowkv._arrays import Arrays, integers
-from winnowkv._slots import INTEGERS, MASKS, Slot, Vector
+from winnowkv._arrays import Arrays, factor, whole
+from winnowkv._slots import INTEGERS, MASKS, Numbers, Slot
 from winnowkv.context import Core
 from winnowkv.errors import InvalidArgument
 
@@ -29,29 +28,28 @@ class Entry:
 
 
 
-
 class Step:
     """The structs of a cache's steps."""
 
     def __init__(self, core: Core, handle: int, sequences: int, v_sizes: Sequence[int]) -> None:
         self._v_sizes = v_sizes  # of each layer
         self._core, self._handle = core, handle
-        self._function, self._finish = core.library.cache_functions["step"], core.functions["finish"]
+        self._function = core.library.cache_functions["step"]
         self.desc = _abi.CacheStepDesc()
         self._ref = ctypes.byref(self.desc)
         self.k, self.v, self.q = (Slot(name, f"[batch, {heads}, tokens, {size}]") for name, heads, size in
                                   (("k", "kv_heads", "head_size"), ("v", "kv_heads", "v_head_size"),
                                    ("q", "q_heads", "head_size")))
         self.out = Slot("out", "[batch, q_heads, tokens, v_head_size]", is_output=True)
-        self.alibi, self.sinks, self.mask_slopes = Vector("alibi"), Vector("sinks"), Vector("mask_slopes")
-        self.cells = Slot("cells", "[batch, tokens]", INTEGERS, (1, 2))
+        self.alibi, self.sinks, self.mask_slopes = Numbers("alibi"), Numbers("sinks"), Numbers("mask_slopes")
+        self.cells = Numbers("cells", INTEGERS, (0, 3), "[batch, tokens] or [tokens]")
         self._slots = (self.k, self.v, self.q, self.out, self.alibi, self.sinks, self.mask_slopes, self.cells)
         self.held: list[Slot] = []  # slots that keep something during a call
         for slot in self._slots:
             slot.held = self.held
         self._fields = ("k", "v", "q", "out", "alibi_slopes", "head_sink", "mask_slopes", "cells")
         self._given: tuple[bool, ...] = ()
-        self._numbers: tuple[float, float, int, int] = (0.0, 0.0, 0, 0)
+        self._numbers: object = None  # scale, softcap and window as they are in the struct
         self.entries = (_abi.CacheEntry * sequences)(*(_abi.CacheEntry() for _ in range(sequences)))
         self.desc.entries = self.entries
         self.desc.entry_stride = ctypes.sizeof(_abi.CacheEntry)
@@ -82,56 +80,54 @@ class Step:
         if mask_slopes is not None:
             self.mask_slopes.put(mask_slopes)
         if cells is not None:
-            self._put_cells(cells)
+            self.cells.put(cells)
         given = (k is not None, v is not None, q is not None, q is not None, alibi is not None, sinks is not None,
                  mask_slopes is not None, cells is not None)
         if given != self._given:
+            self._given = ()
             for field, slot, is_given in zip(self._fields, self._slots, given):
                 setattr(self.desc, field, slot.pointer if is_given else None)
             self._given = given
 
-    def _put_cells(self, cells: Any) -> None:
-        slot = self.cells
-        slot.put(integers(cells, "cells") if isinstance(cells, (list, tuple, range)) else cells)
-        batch = slot.shape[2]  # [1, 1, batch, tokens] of the array, [batch, 1, 1, tokens] of the struct
-        if batch > 1:
-            slot.tensor.shape[0], slot.tensor.shape[2] = batch, 1
-            slot.tensor.stride[0] = slot.tensor.stride[2]
-            slot._kind = None
-
-    def set_numbers(self, layer: int, scale: float | None, softcap: float | None, window: int | None,
-                    no_wait: bool) -> None:
-        self.desc.layer = index(layer)
-        numbers = (scale or 0.0, softcap or 0.0, window or 0, _abi.STEP_NO_WAIT if no_wait else 0)
+    def set_numbers(self, layer: int, scale: float | None, softcap: float | None, window: int | None) -> None:
+        """Raises InvalidArgument."""
+        layer = whole(layer, "layer", 0, len(self._v_sizes) - 1)
+        numbers = (0.0 if scale is None else factor(scale, "scale"),
+                   0.0 if softcap is None else factor(softcap, "softcap"),
+                   0 if window is None else whole(window, "window", 1))
+        self.desc.layer = layer
         if numbers != self._numbers:
-            self.desc.scale, self.desc.softcap, self.desc.window_left, self.desc.flags = numbers
+            self._numbers = None
+            self.desc.scale, self.desc.softcap, self.desc.window_left = numbers
             self._numbers = numbers
 
     def set_only(self, sequence: int, drafts: int) -> None:
         """All rows are of one sequence. Raises InvalidArgument."""
         shape = self.rows.shape
-        only = sequence, shape[0], shape[2], drafts
+        only = whole(sequence, "sequence"), shape[0], shape[2], whole(drafts, "drafts", 0)
         if only == self._only:
             return
         if shape[0] != 1:
             raise InvalidArgument(f"{self.rows.name} has a batch of {shape[0]}, and sequence is {sequence}, expected "
                                   f"one sequence for each: sequence=[0, 1, ...], or entries")
-        entry = self._first
-        entry.sequence, entry.batch, entry.first, entry.count, entry.draft_tokens = sequence, 0, 0, shape[2], drafts
+        entry, self._only = self._first, None
+        entry.sequence, entry.batch, entry.first, entry.count, entry.draft_tokens = only[0], 0, 0, shape[2], only[3]
         entry.attn_mask = entry.scores_out = None
         self.desc.entry_count = 1
         self._only = only
 
     def set_entries(self, entries: Sequence[Entry]) -> None:
         """Rows of several sequences. Raises InvalidArgument."""
-        self._only = None
         if not 1 <= len(entries) <= len(self.entries):
             raise InvalidArgument(f"the step has {len(entries)} entries, expected 1 to {len(self.entries)}, the "
                                   f"sequences of the cache")
-        for raw, each in zip(self.entries, entries):
-            raw.sequence, raw.batch, raw.first = index(each.sequence), index(each.batch), index(each.first)
-            raw.draft_tokens = index(each.drafts)
-            raw.count = self.rows.shape[2] - raw.first if each.count is None else index(each.count)
+        numbers = [(whole(each.sequence, "sequence"), whole(each.batch, "batch", 0), whole(each.first, "first", 0),
+                    None if each.count is None else whole(each.count, "count"), whole(each.drafts, "drafts", 0))
+                   for each in entries]
+        self._only = None
+        for raw, (sequence, batch, first, count, drafts) in zip(self.entries, numbers):
+            raw.sequence, raw.batch, raw.first, raw.draft_tokens = sequence, batch, first, drafts
+            raw.count = self.rows.shape[2] - first if count is None else count
             raw.attn_mask = raw.scores_out = None
         self.desc.entry_count = len(entries)
 
@@ -173,9 +169,7 @@ class Step:
 
     def run(self) -> None:
         """Computes, and waits. Raises Error."""
-        status = self._function(self._handle, self._ref, None) or self._finish(self._core.handle)
-        if status:
-            self._core.check(status)
+        self._core.compute(self._function, self._handle, self._ref, None)
 
     def release(self) -> None:
         """Lets go of arrays that had to be kept during the call."""

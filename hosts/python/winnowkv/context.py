@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 import warnings
 import weakref
@@ -14,7 +15,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from winnowkv import _abi, _library
-from winnowkv.errors import Error, error_of
+from winnowkv._arrays import text, whole
+from winnowkv.errors import Error, InvalidArgument, error_of
 
 LOGGER = logging.getLogger("winnowkv")
 # A failure is an exception, so its line is for those who look for all lines.
@@ -66,20 +68,67 @@ class ContextStats(NamedTuple):
     rows_requantized: int
 
 
+class Owner:
+    """Something on a device, of which there is one."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__} is in memory of a device, and cannot be copied or pickled")
+
+
+# The arguments of Python behind the names in the plugin's messages.
+_ARGUMENTS = {"attn_mask": "mask", "head_sink": "sinks", "alibi_slopes": "alibi", "draft_tokens": "drafts",
+              "slot_positions": "positions", "scores_out": "scores", "k_src": "k", "v_src": "v",
+              "k_row_indices": "rows", "v_row_indices": "v_rows", "row_indices": "rows", "q_offsets": "q_offset",
+              "window_left": "window", "src": "source", "dst": "out", "q_num_heads": "q_heads",
+              "kv_num_heads": "kv_heads", "max_sequences": "sequences"}
+_NAMES = re.compile(rf"\b({'|'.join(_ARGUMENTS)})\b")
+_AXIS = re.compile(r"\b\w+\.(?:shape|stride)\[\d\]")
+
+
+def _in_python(message: str) -> str:
+    """A message of the plugin with the names that the arguments have here."""
+    return _AXIS.sub(r"\g<0> (of four axes)", _NAMES.sub(lambda found: _ARGUMENTS[found[0]], message))
+
+
 class Core:
     """What a context owns. It knows no Context, so that this can go while a cache still has its core.
 
-    A context is for one thread at a time: whoever calls it holds `lock`. Objects that the garbage collector finds, in
-    whatever thread, wait in `doomed` for a moment in which nobody is inside of a call."""
+    A context is for one thread at a time: whoever calls it does so inside of `with core`. Objects that the garbage
+    collector finds, in whatever thread, wait in `doomed` for a moment in which nobody is inside of a call. After a fork
+    the child has a copy of the core, with which it calls nothing: driver and threads are the parent's."""
 
     def __init__(self, library: _library.Library) -> None:
         self.library = library
         self.functions = library.functions
         self.lock = threading.RLock()
+        self.depth = 0  # how many `with core` the thread that has the lock is in
         self.handle: int | None = None
         self.doomed: list[tuple[_library.Function, int]] = []
         self.living: dict[int, _library.Function] = {}  # what destroys each object that was made from the context
         self.log = _abi.LOG(self._note)
+        self._process = os.getpid()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it was made by the parent of this process, before a fork."""
+        return os.getpid() != self._process
+
+    def __enter__(self) -> Core:
+        """Raises Error in a child of the process that made it."""
+        if os.getpid() != self._process:
+            raise Error("the context belongs to the parent process, from which this one was forked; expected a process "
+                        "that makes its own: multiprocessing.set_start_method(\"spawn\")")
+        self.lock.acquire()
+        self.depth += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        try:
+            if self.doomed and not self.depth:
+                self.drain()
+        finally:
+            self.lock.release()
 
     @staticmethod
     def _note(_: object, level: int, text: bytes) -> None:
@@ -89,18 +138,26 @@ class Core:
         """The handle. Raises Error after close()."""
         if self.handle is None:
             raise Error("the context is closed")
-        if self.doomed:
+        if self.doomed and self.depth == 1:
             self.drain()
         return self.handle
 
     def check(self, status: int) -> None:
         """Raises Error, with the context's message, for a status that is not 0."""
         if status != 0:
-            raise error_of(status, self.library.message(c_void_p(self.handle)).decode(errors="replace"))
+            message = self.library.message(c_void_p(self.handle)).decode(errors="replace")
+            raise error_of(status, _in_python(message))
 
-    def finish(self) -> None:
-        """Waits for all that was launched. Raises Error where some of it failed."""
-        self.check(self.functions["finish"](self.handle))
+    def compute(self, function: _library.Function, *arguments: object) -> None:
+        """Calls a function that enqueues work, and waits for the work. Raises Error. However it ends, as by Ctrl-C, the
+        device writes nothing any more, so that the caller may give memory back."""
+        finish, handle = self.functions["finish"], self.handle
+        try:
+            self.check(function(*arguments) or finish(handle))
+        except BaseException as error:
+            if not isinstance(error, InvalidArgument):
+                finish(handle)
+            raise
 
     def own(self, handle: c_void_p, destroy: _library.Function) -> int:
         """Takes an object that was made from the context."""
@@ -110,7 +167,9 @@ class Core:
 
     def destroy(self, handle: int) -> None:
         """Destroys an object at once. Raises Error where that fails; the object is there until the context goes."""
-        with self.lock:
+        if self.is_foreign:
+            return
+        with self:
             if handle in self.living:
                 self.check(self.living[handle](handle))
                 del self.living[handle]
@@ -118,23 +177,30 @@ class Core:
     def dispose(self, handle: int) -> None:
         """Destroys an object that nobody has any more, as soon as nobody is inside of a call."""
         destroy = self.living.get(handle)
-        if destroy is not None:
+        if destroy is not None and not self.is_foreign:
             self.doomed.append((destroy, handle))
             if self.lock.acquire(blocking=False):
                 try:
-                    self.drain()
+                    if not self.depth:  # else this thread is inside of a call
+                        self.drain()
                 finally:
                     self.lock.release()
 
     def drain(self) -> None:
-        while self.doomed:
-            destroy, handle = self.doomed.pop()
-            if self.living.pop(handle, None) is not None:
-                destroy(handle)
+        self.depth += 1
+        try:
+            while self.doomed:
+                destroy, handle = self.doomed.pop()
+                if self.living.pop(handle, None) is not None:
+                    destroy(handle)
+        finally:
+            self.depth -= 1
 
     def close(self) -> None:
-        """Destroys everything. Later calls do nothing."""
-        with self.lock:
+        """Destroys everything. Later calls do nothing, nor do those of a child process."""
+        if self.is_foreign:
+            return
+        with self:
             handle, self.handle = self.handle, None
             if handle is not None:
                 self.drain()
@@ -144,7 +210,7 @@ class Core:
                 self.functions["context_destroy"](handle)
 
 
-class Context:
+class Context(Owner):
     """A backend and a context on one of its devices. It is closed by close(), at the end of a `with`, or when nobody
     has it and its caches any more.
 
@@ -167,9 +233,9 @@ class Context:
         level = LOGGER.getEffectiveLevel()
         wanted = 4 if level <= logging.DEBUG else 3 if level <= logging.INFO else 2
         handle = c_void_p()
-        desc = _abi.ContextDesc(device=None if device is None else str(device).encode(), log=core.log,
-                                variants=None if variants is None else variants.encode(), log_level=wanted,
-                                max_threads=threads)
+        desc = _abi.ContextDesc(device=None if device is None else text(str(device), "device"), log=core.log,
+                                variants=None if variants is None else text(variants, "variants"), log_level=wanted,
+                                max_threads=whole(threads, "threads", 0, (1 << 32) - 1))
         with _pool_of(threads):
             core.library.ask("context_create", byref(desc), byref(handle))
         core.handle = handle.value
@@ -194,7 +260,7 @@ class Context:
 
     @property
     def is_closed(self) -> bool:
-        return self._core.handle is None
+        return self._core.handle is None or self._core.is_foreign
 
     @property
     def backend(self) -> str:
@@ -225,12 +291,13 @@ class Context:
     def _call(self, name: str, *arguments: object) -> None:
         """Calls a function of winnow.h on the context. Raises Error."""
         core = self._core
-        with core.lock:
+        with core:
             core.check(core.functions[name](core.open(), *arguments))
 
 
 _default: Context | None = None
-_default_lock = threading.Lock()
+_default_lock = threading.RLock()  # a handler of log lines may come back
+_of_parent: list[Context] = []  # which a child never gives back
 
 
 def default_context() -> Context:
@@ -258,7 +325,9 @@ def set_default_context(context: Context | None) -> None:
 
 def _forget() -> None:
     global _default, _default_lock
-    _default, _default_lock = None, threading.Lock()
+    if _default is not None:
+        _of_parent.append(_default)
+    _default, _default_lock = None, threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

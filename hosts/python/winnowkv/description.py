@@ -8,6 +8,7 @@ from ctypes import byref, cast, c_char_p, create_string_buffer
 from typing import Any, NamedTuple, Union
 
 from winnowkv import _abi
+from winnowkv._arrays import is_single, text, whole
 from winnowkv._library import TYPE_NAMES
 from winnowkv.context import Context, Core, default_context
 from winnowkv.errors import InvalidArgument
@@ -93,35 +94,54 @@ Layers = Union[int, Sequence[LayerShape]]
 def layer_shapes(layers: Layers, q_heads: int | None, kv_heads: int | None, head_size: int | None,
                  v_head_size: int | None) -> list[LayerShape]:
     """The shape of each layer. Raises InvalidArgument where it is said twice, or not at all."""
-    if isinstance(layers, int):
+    if is_single(layers):
         if q_heads is None or head_size is None:
             raise InvalidArgument("q_heads or head_size is None, expected both, or a LayerShape for each of the layers")
-        return layers * [LayerShape(q_heads, kv_heads or q_heads, head_size, v_head_size)]
+        q_heads = whole(q_heads, "q_heads")
+        return whole(layers, "layers", 1, (1 << 31) - 1) * [LayerShape(
+            q_heads, q_heads if kv_heads is None else whole(kv_heads, "kv_heads"), whole(head_size, "head_size"),
+            None if v_head_size is None else whole(v_head_size, "v_head_size"))]
     if any(each is not None for each in (q_heads, kv_heads, head_size, v_head_size)):
         raise InvalidArgument("layers has the shape of each layer, expected no q_heads, kv_heads, head_size and "
                               "v_head_size beside it")
+    if not isinstance(layers, Sequence) or isinstance(layers, (str, bytes)):
+        raise InvalidArgument(f"layers is {layers!r}, expected how many, or a LayerShape for each")
+    for at, shape in enumerate(layers):
+        if not isinstance(shape, LayerShape):
+            raise InvalidArgument(f"layers[{at}] is {shape!r}, expected a LayerShape")
     return list(layers)
 
 
 def cache_desc(config: str, layers: Layers, q_heads: int | None, kv_heads: int | None, head_size: int | None,
-               v_head_size: int | None, context: int, sequences: int = 1, cells: int = 0,
+               v_head_size: int | None, max_tokens: int, sequences: int = 1, cells: int = 0,
                resources: Mapping[str, bytes] | None = None) -> _abi.CacheDesc:
     """The struct of these arguments. Raises InvalidArgument."""
     shapes = layer_shapes(layers, q_heads, kv_heads, head_size, v_head_size)
-    if isinstance(layers, int):
-        fields: dict[str, Any] = {"layers": layers, "q_num_heads": q_heads, "kv_num_heads": kv_heads or q_heads,
-                                  "head_size": head_size, "v_head_size": v_head_size or 0}
+    if is_single(layers):
+        one = shapes[0]
+        fields: dict[str, Any] = {"layers": len(shapes), "q_num_heads": one.q_heads, "kv_num_heads": one.kv_heads,
+                                  "head_size": one.head_size, "v_head_size": one.v_head_size or 0}
     else:
-        each = [_abi.LayerShape(q_num_heads=shape.q_heads, kv_num_heads=shape.kv_heads, head_size=shape.head_size,
-                                v_head_size=shape.v_head_size or 0) for shape in shapes]
+        each = [_abi.LayerShape(**{c_name: whole(getattr(shape, name) or 0, f"layers[{at}].{name}")
+                                   for c_name, name in (("q_num_heads", "q_heads"), ("kv_num_heads", "kv_heads"),
+                                                        ("head_size", "head_size"), ("v_head_size", "v_head_size"))})
+                for at, shape in enumerate(shapes)]
         fields = {"layers": len(each), "layer_shapes": (_abi.LayerShape * len(each))(*each),
                   "layer_shape_stride": ctypes.sizeof(_abi.LayerShape)}
-    given = [_abi.Resource(name=name.encode(), data=bytes(data), size=len(data))
-             for name, data in (resources or {}).items()]
-    return _abi.CacheDesc(config=config.encode(), context=context, max_sequences=sequences, cells=cells,
+    given = [_resource(name, data) for name, data in (resources or {}).items()]
+    return _abi.CacheDesc(config=text(config, "config"), context=whole(max_tokens, "max_tokens", 1),
+                          max_sequences=whole(sequences, "sequences"), cells=whole(cells, "cells"),
                           resources=(_abi.Resource * len(given))(*given) if given else None,
                           resource_count=len(given), resource_stride=ctypes.sizeof(_abi.Resource) if given else 0,
                           **fields)
+
+
+def _resource(name: str, data: Any) -> _abi.Resource:
+    try:
+        content = bytes(memoryview(data))
+    except TypeError:
+        raise InvalidArgument(f"resources[{name!r}] is {type(data).__name__}, expected bytes") from None
+    return _abi.Resource(name=text(name, "a name of resources"), data=content, size=len(content))
 
 
 def stats_of(raw: _abi.CacheStats) -> CacheStats:
@@ -139,7 +159,7 @@ def _described(core: Core, desc: _abi.CacheDesc, room: int, count: int) -> tuple
         resource_stride=ctypes.sizeof(_abi.WantedResource),
         segments=(_abi.CacheSegment * count)(*(_abi.CacheSegment() for _ in range(count))), segment_capacity=count,
         segment_stride=ctypes.sizeof(_abi.CacheSegment))
-    with core.lock:
+    with core:
         core.check(core.library.cache_functions["describe"](core.open(), byref(desc), byref(info)))
     paths = [info.resources[at].path_size for at in range(min(count, info.resource_count))]
     return (info, max(info.config_size, info.storage_config_size, *paths, 1),
@@ -154,15 +174,15 @@ def describe_desc(core: Core, desc: _abi.CacheDesc) -> Description:
         room, count = max(room, needed), max(count, more)
         info, needed, more = _described(core, desc, room, count)
 
-    def text(value: bytes | None) -> str:
+    def string(value: bytes | None) -> str:
         return (value or b"").decode(errors="replace")
 
     segments = tuple(Segment(each.tokens, TYPE_NAMES.get(each.k_type, str(each.k_type)),
                              TYPE_NAMES.get(each.v_type, str(each.v_type)))
                      for each in info.segments[:info.segment_count])
-    resources = tuple(WantedResource(text(each.name), bool(each.is_needed), text(each.path))
+    resources = tuple(WantedResource(string(each.name), bool(each.is_needed), string(each.path))
                       for each in info.resources[:info.resource_count])
-    return Description(text(info.config), text(info.storage_config), text(info.policy),
+    return Description(string(info.config), string(info.storage_config), string(info.policy),
                        TYPE_NAMES.get(info.k_type, str(info.k_type)), TYPE_NAMES.get(info.v_type, str(info.v_type)),
                        info.sink, info.residual, info.cadence, info.budget_tokens,
                        bool(info.properties & _abi.CACHE_EVICTS),
@@ -171,25 +191,25 @@ def describe_desc(core: Core, desc: _abi.CacheDesc) -> Description:
 
 def estimate_desc(core: Core, desc: _abi.CacheDesc, tokens: int) -> CacheStats:
     """Raises Error where the configuration is refused."""
-    raw = _abi.CacheStats()
-    with core.lock:
-        core.check(core.library.cache_functions["estimate"](core.open(), byref(desc), tokens, byref(raw)))
+    raw, count = _abi.CacheStats(), whole(tokens, "tokens")
+    with core:
+        core.check(core.library.cache_functions["estimate"](core.open(), byref(desc), count, byref(raw)))
     return stats_of(raw)
 
 
 def describe(config: str = "winnow", *, layers: Layers, q_heads: int | None = None, kv_heads: int | None = None,
-             head_size: int | None = None, v_head_size: int | None = None, context: int,
-             device: Context | None = None) -> Description:
+             head_size: int | None = None, v_head_size: int | None = None, max_tokens: int,
+             context: Context | None = None) -> Description:
     """What a configuration means for a cache of this shape, which is not made; arguments as those of KvCache. Resources
     may lack. Raises InvalidArgument with the reason where the configuration is refused."""
-    desc = cache_desc(config, layers, q_heads, kv_heads, head_size, v_head_size, context)
-    return describe_desc((device or default_context())._core, desc)
+    desc = cache_desc(config, layers, q_heads, kv_heads, head_size, v_head_size, max_tokens)
+    return describe_desc((context or default_context())._core, desc)
 
 
 def estimate(config: str = "winnow", tokens: int | None = None, *, layers: Layers, q_heads: int | None = None,
-             kv_heads: int | None = None, head_size: int | None = None, v_head_size: int | None = None, context: int,
-             resources: Mapping[str, bytes] | None = None, device: Context | None = None) -> CacheStats:
-    """What a cache of this shape would take with so many tokens of one sequence (None: the whole context), without
+             kv_heads: int | None = None, head_size: int | None = None, v_head_size: int | None = None, max_tokens: int,
+             resources: Mapping[str, bytes] | None = None, context: Context | None = None) -> CacheStats:
+    """What a cache of this shape would take with so many tokens of one sequence (None: max_tokens), without
     making one. Counts of evictions and steps are 0. Raises InvalidArgument."""
-    desc = cache_desc(config, layers, q_heads, kv_heads, head_size, v_head_size, context, resources=resources)
-    return estimate_desc((device or default_context())._core, desc, context if tokens is None else tokens)
+    desc = cache_desc(config, layers, q_heads, kv_heads, head_size, v_head_size, max_tokens, resources=resources)
+    return estimate_desc((context or default_context())._core, desc, max_tokens if tokens is None else tokens)

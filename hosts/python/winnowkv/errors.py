@@ -64,7 +64,7 @@ class FileError(Error):
 
 
 class WouldWait(Error):
-    """A step that must not wait (`no_wait`) would have to."""
+    """A call that must not wait would have to. No function of this package makes such a call."""
 
     status = 10
 

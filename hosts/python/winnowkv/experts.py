@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from winnowkv.errors import InvalidArgument
+
 
 class Experts:
     """The experts of a layer, and how often each was chosen until now (`counts`), in all sequences."""
@@ -15,10 +17,13 @@ class Experts:
 
     def importance(self, chosen: Mapping[int, Sequence[int]]) -> dict[int, float]:
         """Counts the experts that a router chose, {position: experts}, and says what the tokens are worth by them:
-        {position: importance}, for Cache.set_importance in each KV head of the layer.
+        {position: importance}, for KvCache.set_importance in each KV head of the layer.
 
         The share of an expert is (its count + 1) * experts / (the sum of all counts + experts); 0 where that is below
         `inactive`. A token is worth the mean share of its experts, and -1 where all of them are inactive."""
+        for position, experts in chosen.items():
+            if not experts:
+                raise InvalidArgument(f"chosen[{position}] is {experts!r}, expected one expert at least")
         for experts in chosen.values():
             for expert in experts:
                 self.counts[expert] += 1

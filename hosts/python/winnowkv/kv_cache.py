@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+import contextlib
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from ctypes import byref, c_void_p
@@ -13,12 +13,12 @@ from winnowkv import _abi, _arrays
 from winnowkv._cache_calls import CacheCalls
 from winnowkv._policy import Policy, Runner
 from winnowkv._step import Entry, Step
-from winnowkv.context import Context, default_context
+from winnowkv.context import Context, Owner, default_context
 from winnowkv.description import Layers, cache_desc, layer_shapes
 from winnowkv.errors import Error, InvalidArgument
 
 
-class KvCache(CacheCalls):
+class KvCache(CacheCalls, Owner):
     """Keys and values of all layers, for some sequences, inside a budget. Each layer and KV head evicts for itself what
     its policy ranks lowest (docs/policies.md); positions count all tokens from 0, whatever has been evicted.
 
@@ -28,41 +28,45 @@ class KvCache(CacheCalls):
 
     def __init__(self, config: str = "winnow", *, layers: Layers, q_heads: int | None = None,
                  kv_heads: int | None = None, head_size: int | None = None, v_head_size: int | None = None,
-                 context: int, sequences: int = 1, cells: int = 0,
-                 resources: Mapping[str, bytes] | None = None, device: Context | str | int | None = None,
-                 policy: Policy | None = None, policy_queries: int = 8, policy_every: int = 1) -> None:
+                 max_tokens: int, sequences: int = 1, cells: int = 0,
+                 resources: Mapping[str, bytes] | None = None, device: str | int | None = None,
+                 context: Context | None = None, policy: Policy | None = None, policy_queries: int = 8,
+                 policy_every: int = 1) -> None:
         """config: policy, budget and formats in one string, docs/policies.md: "h2o:budget=1/4,k=turbo4,v=turbo3".
         layers: how many; or a LayerShape for each layer of a model whose layers are unlike, in the place of the heads
         and sizes. kv_heads: None: as many as q_heads. v_head_size: None: head_size.
-        context: the most tokens of a sequence.
+        max_tokens: the most tokens of a sequence, `context` in the plugin's messages.
         sequences: how many there may be, numbered from 0. cells: the most cells of a host that names its own, 0: none.
         resources: what the configuration wants of the model, by name (docs/policies.md).
-        device: a Context, or what Context(device) takes; None: the default context.
+        context: where it computes; None: the default context. device: instead, what Context(device) takes, for a
+        context of the cache's own, which close() closes.
         policy: a function that ranks tokens, see `policy`. policy_queries: of how many of a step's last queries it
         gets the scores, at most; they take 4 bytes for each layer, query head, query and token. policy_every: with n,
         steps of one query call it for every n-th token.
 
         Raises InvalidArgument where the configuration or the shape is refused."""
-        if isinstance(device, Context):
-            self._context = device
-        else:
-            self._context = default_context() if device is None else Context(device)
-        core = self._core = self._context._core
+        if device is not None and context is not None:
+            raise InvalidArgument("device and context are given, expected one of them")
         self.layer_shapes = layer_shapes(layers, q_heads, kv_heads, head_size, v_head_size)
         self.layers = len(self.layer_shapes)
-        self.context, self.sequences, self.cells = context, sequences, cells
-        self._desc = cache_desc(config, layers, q_heads, kv_heads, head_size, v_head_size, context, sequences, cells,
+        self._desc = cache_desc(config, layers, q_heads, kv_heads, head_size, v_head_size, max_tokens, sequences, cells,
                                 resources)
+        self.max_tokens, self.sequences, self.cells = (int(self._desc.context), int(self._desc.max_sequences),
+                                                       int(self._desc.cells))
+        self._policy_queries = _arrays.whole(policy_queries, "policy_queries", 1)
+        self._policy_every = _arrays.whole(policy_every, "policy_every", 1)
+        self._owned = None if device is None else Context(device)  # the context that close() closes
+        self._context = self._owned or context or default_context()
+        core = self._core = self._context._core
         self._functions = core.library.cache_functions
         handle = c_void_p()
-        with core.lock:
+        with core:
             core.check(self._functions["create"](core.open(), byref(self._desc), byref(handle)))
             self._handle: int | None = core.own(handle, self._functions["destroy"])
         self._finalizer = weakref.finalize(self, core.dispose, self._handle)
         v_sizes = [shape.v_head_size or shape.head_size for shape in self.layer_shapes]
-        self._step = Step(core, self._handle, max(1, sequences), v_sizes)
+        self._step = Step(core, self._handle, max(1, self.sequences), v_sizes)
         self._last = None
-        self.policy_queries, self.policy_every = policy_queries, policy_every
         if policy is not None:
             self.policy = policy
 
@@ -77,14 +81,18 @@ class KvCache(CacheCalls):
 
     def close(self) -> None:
         """Gives its memory back. Calling it again does nothing."""
-        if self._handle is not None:
-            self._core.destroy(self._handle)
-            self._finalizer.detach()
-            self._handle = None
+        core = self._core
+        with contextlib.nullcontext() if core.is_foreign else core:
+            if self._handle is not None:
+                core.destroy(self._handle)
+                self._finalizer.detach()
+                self._handle = None
+        if self._owned is not None:
+            self._owned.close()
 
     @property
     def is_closed(self) -> bool:
-        return self._handle is None or self._core.handle is None
+        return self._handle is None or self._core.handle is None or self._core.is_foreign
 
     def __repr__(self) -> str:
         shape = f"{self.layers} layers, " + " or ".join(
@@ -94,13 +102,23 @@ class KvCache(CacheCalls):
             return f"<KvCache {shape}, closed>"
         stats = self.stats()
         per = "" if self.sequences == 1 else " a sequence"
-        return (f"<KvCache {self.config!r}: {shape}; {stats.tokens} tokens of {self.context}{per}, "
+        return (f"<KvCache {self.config!r}: {shape}; {stats.tokens} tokens of {self.max_tokens}{per}, "
                 f"{_bytes(stats.bytes)} of a budget of {_bytes(stats.budget_bytes)}{per}>")
 
     @property
-    def device(self) -> Context:
-        """The context on which it computes."""
+    def context(self) -> Context:
+        """Where it computes."""
         return self._context
+
+    @property
+    def policy_queries(self) -> int:
+        """Of how many of a step's last queries the policy gets the scores, at most."""
+        return self._policy_queries
+
+    @property
+    def policy_every(self) -> int:
+        """With n, steps of one query call the policy for every n-th token."""
+        return self._policy_every
 
     # ---- Steps ------------------------------------------------------------------------------------------------
 
@@ -108,7 +126,7 @@ class KvCache(CacheCalls):
              sequence: int | Sequence[int] = 0, entries: Sequence[Entry] | None = None, drafts: int = 0,
              out: Any = None, scores: Any = False, mask: Any = None, cells: Any = None, scale: float | None = None,
              softcap: float | None = None, window: int | None = None, sinks: Any = None, alibi: Any = None,
-             mask_slopes: Any = None, no_wait: bool = False) -> Any:
+             mask_slopes: Any = None) -> Any:
         """Appends the tokens of k and v to a layer, lets those of q attend, or both in this order of the tokens.
 
         k: [batch, kv_heads, tokens, head_size], v: [batch, kv_heads, tokens, v_head_size], q: [batch, q_heads, tokens,
@@ -121,23 +139,20 @@ class KvCache(CacheCalls):
         scores: True, or an F32 array [q_heads, tokens, columns] to be written.
         scale: None is 1 / sqrt(head_size). softcap, window (tokens seen up to the query's own), sinks, alibi: as sdpa.
         cells, mask, mask_slopes: of caches with cells; the cell of each token [batch, tokens], and what a query sees.
-        no_wait: raises WouldWait where the step would wait before it is enqueued: without memory that `reserve` takes,
-        and on GPUs always, since arrays lie in the host's memory. Its result is waited for in any case.
 
         Returns None without q; out [batch, q_heads, tokens, v_head_size] in q's type, of q's library and as many axes;
         or (out, scores), with scores F32 [q_heads, tokens, columns], logits in the column of each token's position (or
         cell), -infinity where a token is not stored or not seen. With several entries scores is a list, one for each.
 
-        Raises InvalidArgument or TypeError with the name of the argument, OutOfMemory, and other Errors. The backend's
-        messages call sinks head_sink, alibi alibi_slopes, mask attn_mask and drafts draft_tokens."""
+        Raises InvalidArgument or TypeError with the name of the argument, OutOfMemory, and other Errors."""
         core, step = self._core, self._step
-        with core.lock:
+        with core:
             core.open()
             if self._handle is None:
                 raise Error("the cache is closed")
             try:
                 step.put(k, v, q, sinks, alibi, mask_slopes, cells)
-                step.set_numbers(layer, scale, softcap, window, no_wait)
+                step.set_numbers(layer, scale, softcap, window)
                 made = step.make_out(out)
                 if type(sequence) is not int:
                     sequence = _numbers_of(sequence)
@@ -159,6 +174,8 @@ class KvCache(CacheCalls):
         if entries is not None:
             return entries
         rows = self._step.rows
+        if scores is None or isinstance(scores, str):
+            raise InvalidArgument(f"scores is {scores!r}, expected True, False, or an F32 array to be written")
         numbers = [sequence] if isinstance(sequence, int) else sequence
         if len(numbers) != rows.shape[0]:
             raise InvalidArgument(f"{rows.name} has a batch of {rows.shape[0]}, and sequence is {sequence}, expected "
@@ -233,9 +250,6 @@ class KvCache(CacheCalls):
             for part, first, length in zip(parts, firsts, (counted - queries, queries, drafts)):
                 if length:
                     part.append((each, each.first + first, length))
-        if step.desc.flags and sum(map(bool, parts)) > 1:
-            raise InvalidArgument("no_wait is given to a step whose scores the policy gets in part, expected a step of "
-                                  "policy_queries tokens at most, and no drafts")
         for which, part in enumerate(parts):
             if not part:
                 continue
@@ -303,17 +317,17 @@ class KvCache(CacheCalls):
         if len(where) != len(numbers):
             raise InvalidArgument(f"importance has {len(numbers)} numbers, expected {len(where)}, one for each "
                                   f"position")
-        for each in range(self._shape(layer).kv_heads) if head is None else (head,):
+        sequence, shape = _arrays.whole(sequence, "sequence"), self._shape(layer)
+        for each in range(shape.kv_heads) if head is None else (_arrays.whole(head, "head"),):
             self._call("set_importance", sequence, layer, each, where, numbers, len(where))
         self._forget(sequence)
 
 
 def _numbers_of(sequence: Any) -> int | list[int]:
     """The number of a sequence, or several, of any type of whole numbers."""
-    try:
-        return operator.index(sequence)
-    except TypeError:
-        return [operator.index(each) for each in sequence]
+    if _arrays.is_single(sequence):
+        return _arrays.whole(sequence, "sequence")
+    return list(_arrays.integers(sequence, "sequence"))
 
 
 def _bytes(count: int) -> str:

@@ -7,15 +7,17 @@ Every function waits until its result is there. Arrays are used where they lie i
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, overload
 
 from winnowkv import _abi, _arrays
+from winnowkv._arrays import factor, is_single, real, whole
 from winnowkv._library import type_number
-from winnowkv._slots import FLOATS, INTEGERS, MASKS, Indices, Slot, Vector
+from winnowkv._slots import FLOATS, INTEGERS, MASKS, Numbers, Slot, row_numbers
 from winnowkv.context import Context, default_context
 from winnowkv.errors import Error, InvalidArgument
-from winnowkv.packed import Packed
+from winnowkv.packed import Buffer, NoBuffer, Packed
 
 A = TypeVar("A")
 Norm = Literal["default", "plain", "corrected", "unit_slope"]
@@ -67,13 +69,11 @@ class Operation:
 
     def run(self, *arguments: Any, **options: Any) -> Any:
         core = self.core
-        with core.lock:
+        with core:
             handle = core.open()
             try:
                 result = self.prepare(*arguments, **options)
-                status = self.function(handle, self.ref, None) or core.functions["finish"](handle)
-                if status:
-                    core.check(status)
+                core.compute(self.function, handle, self.ref, None)
                 return result()
             finally:
                 if self.held:
@@ -81,16 +81,17 @@ class Operation:
 
     def supports(self, *arguments: Any, **options: Any) -> Support:
         core, answer = self.core, ctypes.create_string_buffer(256)
-        with core.lock:
-            try:
+        try:
+            with core:
                 handle = core.open()
-                self.prepare(*arguments, **options)
-                core.check(core.functions["supports"](handle, _abi.OPERATIONS[self.name], self.ref, answer,
-                                                      len(answer)))
-            except Error as error:
-                return Support("", str(error) or type(error).__name__)
-            finally:
-                self.release()
+                try:
+                    self.prepare(*arguments, **options)
+                    core.check(core.functions["supports"](handle, _abi.OPERATIONS[self.name], self.ref, answer,
+                                                          len(answer)))
+                finally:
+                    self.release()
+        except Error as error:
+            return Support("", str(error) or type(error).__name__)
         return Support(answer.value.decode(errors="replace"), "")
 
     def release(self) -> None:
@@ -112,6 +113,20 @@ def on(context: Context | None, kind: type[O]) -> O:
     return found
 
 
+def _window(given: Any) -> tuple[int, int]:
+    """How many keys a query sees up to its own and after it, where 0 is no limit. Raises InvalidArgument."""
+    pair = (given, None) if given is None or is_single(given) else given
+    try:
+        left, right = pair
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"window is {given!r}, expected a whole number, or a pair of numbers and None") from None
+    left = 0 if left is None else whole(left, "window" if pair is not given else "window[0]", 1)
+    if right is not None and whole(right, "window[1]", 0) == 0:
+        raise InvalidArgument("window[1] is 0, expected 1 or more, or None; causal=True hides all keys after the "
+                              "query's own")
+    return left, 0 if right is None else whole(right, "window[1]")
+
+
 class _Sdpa(Operation):
     name = "sdpa"
 
@@ -121,9 +136,9 @@ class _Sdpa(Operation):
         self.v = Slot("v", "[batch, kv_heads, kv_len, v_size]", None)
         self.out = Slot("out", "[batch, q_heads, q_len, v_size]", is_output=True)
         self.mask = Slot("mask", "[batch, q_heads, q_len, kv_len]", MASKS, (2, 3, 4))
-        self.mask_slopes, self.alibi, self.sinks = Vector("mask_slopes"), Vector("alibi"), Vector("sinks")
-        self.positions = Indices("positions", (_abi.I32,))
-        self.kv_lengths, self.q_offsets = Vector("kv_lengths", INTEGERS), Vector("q_offset", INTEGERS)
+        self.mask_slopes, self.alibi, self.sinks = Numbers("mask_slopes"), Numbers("alibi"), Numbers("sinks")
+        self.positions = row_numbers("positions", (_abi.I32,))
+        self.kv_lengths, self.q_offsets = Numbers("kv_lengths", INTEGERS), Numbers("q_offset", INTEGERS)
         self.scores = Slot("scores", "", (_abi.F32,), is_output=True)
         self.row_stats = Slot("row_stats", "", (_abi.F32,), is_output=True)
         self.skipped = Slot("v_rows_skipped", "", (_abi.I32,), is_output=True)
@@ -163,11 +178,14 @@ class _Sdpa(Operation):
             further.append(self.scores.make(arrays, (*rows, lengths[1]), _abi.F32))
         if row_stats:
             further.append(self.row_stats.make(arrays, (*rows, 2), _abi.F32))
-        if v_threshold:
+        threshold = real(v_threshold, "v_threshold")
+        if threshold:
             further.append(self.skipped.make(arrays, (*rows, 1), _abi.I32))
-        left, right = window if isinstance(window, tuple) else (window, None)
+        left, right = _window(window)
+        if hasattr(kv_lengths, "__next__"):
+            kv_lengths = list(kv_lengths)
         if q_offset is None:
-            if positions is not None and (causal or window or alibi is not None):
+            if positions is not None and (causal or left or right or alibi is not None):
                 raise InvalidArgument("q_offset is None, expected the position of the first query, as positions are "
                                       "given for the keys")
             q_offset = lengths[1] - lengths[0]
@@ -176,20 +194,24 @@ class _Sdpa(Operation):
                             for length in _arrays.integers(kv_lengths, "kv_lengths")]
         if kv_lengths is not None:
             self.kv_lengths.put(kv_lengths)
-        has_offsets = type(q_offset) is not int
+        has_offsets = not is_single(q_offset)
         if has_offsets:
             self.q_offsets.put(q_offset)
-            q_offset = 0
+        q_offset = 0 if has_offsets else whole(q_offset, "q_offset")
         optional = (mask is not None, mask_slopes is not None, alibi is not None, sinks is not None,
-                    positions is not None, mode != 0, row_stats, v_threshold != 0, kv_lengths is not None, has_offsets)
+                    positions is not None, mode != 0, bool(row_stats), threshold != 0, kv_lengths is not None,
+                    has_offsets)
         if optional != self.optional:
+            self.optional = ()
             names = ("attn_mask", "mask_slopes", "alibi_slopes", "head_sink", "slot_positions", "scores_out",
                      "row_stats", "v_rows_skipped", "kv_lengths", "q_offsets")
             slots = (self.mask, self.mask_slopes, self.alibi, self.sinks, self.positions, self.scores, self.row_stats,
                      self.skipped, self.kv_lengths, self.q_offsets)
             self.point(**{name: slot if has else None for name, slot, has in zip(names, slots, optional)})
             self.optional = optional
-        numbers = (scale or 0.0, softcap or 0.0, mode, int(causal), q_offset, left or 0, right or 0, v_threshold)
+        numbers = (0.0 if scale is None else factor(scale, "scale"),
+                   0.0 if softcap is None else factor(softcap, "softcap"), mode, int(bool(causal)), q_offset, left,
+                   right, threshold)
         if numbers != self.numbers:
             desc = self.desc
             self.numbers = ()
@@ -244,8 +266,7 @@ def sdpa(q: Any, k: Any, v: Any, *, mask: Any = None, scale: float | None = None
     exp(logit - m); with v_threshold I32 [..., q_len, 1], how many values were passed over. A query that sees no key
     gives zeros. out=: where the output goes instead, which is returned then.
 
-    Raises InvalidArgument or TypeError with the name of the argument, and other Errors. The backend's messages call
-    the mask attn_mask, sinks head_sink, alibi alibi_slopes and positions slot_positions."""
+    Raises InvalidArgument or TypeError with the name of the argument, and other Errors."""
     return on(_same(context, k, v), _Sdpa).run(q, k, v, mask, scale, causal, window, softcap, sinks, alibi, mask_slopes,
                                                scores, row_stats, q_offset, kv_lengths, positions, v_threshold, out)
 
@@ -256,8 +277,8 @@ class _Append(Operation):
     def __init__(self, context: Context) -> None:
         self.desc = _abi.KvAppendDesc()
         self.k, self.v = Slot("k", ROWS), Slot("v", ROWS)
-        self.k_cache, self.v_cache = Slot("k_cache", ROWS, None), Slot("v_cache", ROWS, None)
-        self.rows, self.v_rows = Indices("rows"), Indices("v_rows")
+        self.k_cache, self.v_cache = (Slot(name, ROWS, None, is_output=True) for name in ("k_cache", "v_cache"))
+        self.rows, self.v_rows = row_numbers("rows"), row_numbers("v_rows")
         super().__init__(context)
 
     def prepare(self, k: Any, v: Any, k_cache: Any, v_cache: Any, rows: Any, v_rows: Any, k_norm: str,
@@ -269,7 +290,8 @@ class _Append(Operation):
             if array is not None:
                 slot.put(array)
             self.point(**{field: None if array is None else slot})
-        self.desc.k_norm, self.desc.v_norm = (number_of(_abi.NORMS, "norm", norm) for norm in (k_norm, v_norm))
+        self.desc.k_norm = number_of(_abi.NORMS, "k_norm", k_norm)
+        self.desc.v_norm = number_of(_abi.NORMS, "v_norm", v_norm)
         return lambda: None
 
 
@@ -278,17 +300,29 @@ class _Requantize(Operation):
 
     def __init__(self, context: Context) -> None:
         self.desc = _abi.KvRequantizeDesc()
-        self.source, self.target, self.rows = Slot("source", ROWS, None), Slot("out", ROWS, None), Indices("rows")
+        self.source, self.rows = Slot("source", ROWS, None), row_numbers("rows")
+        self.target = Slot("out", ROWS, None, is_output=True)
         self.point(src=self.source, dst=self.target)
+        self.context = weakref.ref(context)  # which has this operation
         super().__init__(context)
 
-    def prepare(self, source: Any, target: Packed, rows: Any, norm: str) -> Callable[[], Packed]:
+    def prepare(self, source: Any, type: str | None, out: Packed | None, rows: Any, norm: str,
+                is_asked: bool = False) -> Callable[[], Packed]:
+        """is_asked: nothing will be computed, so that a new target takes no memory."""
         self.source.put(source)
-        self.target.put(target)
+        if out is None:
+            shape = self.source.shape[4 - self.source.rank:]
+            out = Packed(shape, str(type), context=self.context(),
+                         _buffer=NoBuffer if is_asked else Buffer)
+            out._library = source._library if isinstance(source, Packed) else self.source.arrays
+        elif not isinstance(out, Packed):
+            raise InvalidArgument(f"out is {out.__class__.__name__}, expected Packed")
+        self.target.put(out)
         if rows is not None:
             self.rows.put(rows)
         self.point(row_indices=None if rows is None else self.rows)
         self.desc.norm = number_of(_abi.NORMS, "norm", norm)
+        target = out
         return lambda: target
 
 
@@ -297,14 +331,16 @@ class _Dequantize(Operation):
 
     def __init__(self, context: Context) -> None:
         self.desc = _abi.KvDequantizeDesc()
-        self.source, self.rows = Slot("source", ROWS, None), Indices("rows")
+        self.source, self.rows = Slot("source", ROWS, None), row_numbers("rows")
         self.target = Slot("out", ROWS, is_output=True)
         self.point(src=self.source, dst=self.target)
         super().__init__(context)
 
     def prepare(self, source: Packed, rows: Any, type: str, out: Any) -> Callable[[], Any]:
+        if not isinstance(source, Packed):
+            raise InvalidArgument(f"source is {source.__class__.__name__}, expected Packed")
         self.source.put(source)
-        count, arrays = source.shape[-2], source._library
+        count, arrays = source.shape[-2], source._library or _arrays.own()
         if rows is not None:
             self.rows.put(rows)
             count = self.rows.shape[3]
@@ -352,13 +388,7 @@ def quantize(source: Any, type: str, *, norm: Norm = "default", context: Context
 
     type: a name of docs/formats.md, as "q8_0" or "turbo4". norm: which factor turbo formats store; "default" is
     "corrected", which keeps a row's length. Raises InvalidArgument and OutOfMemory."""
-    kept = on(context, _Requantize)
-    kept.source.put(source)
-    arrays, shape, rank = kept.source.arrays, kept.source.shape, kept.source.rank
-    kept.source.keep = None
-    made = Packed(shape[4 - rank:], type, context=context)
-    kept.run(source, made, None, norm)
-    made._library = arrays
+    made: Packed = on(context, _Requantize).run(source, type, None, None, norm)
     return made
 
 
@@ -368,9 +398,7 @@ def requantize(source: Packed, type: str | None = None, rows: Any = None, *, out
     Packed of the same shape, of which `rows` are written (row numbers as for kv_append; None: all)."""
     if (type is None) == (out is None):
         raise InvalidArgument("a type or out is expected, and not both")
-    target = out if out is not None else Packed(source.shape, str(type), context=source.context)
-    target._library = source._library
-    made: Packed = on(_same(None, source, target), _Requantize).run(source, target, rows, norm)
+    made: Packed = on(_same(None, source, out), _Requantize).run(source, type, out, rows, norm)
     return made
 
 
@@ -386,7 +414,7 @@ def dequantize(source: Packed, rows: Any = None, *, type: str = "f32", out: Any 
     """The rows as an array [batch, heads, rows, size] of the library that they came from, in "f32", "f16" or "bf16".
 
     rows: which ones, as for kv_append, None: all. A row whose number is none of the source's becomes zeros."""
-    return on(source.context, _Dequantize).run(source, rows, type, out)
+    return on(_same(None, source), _Dequantize).run(source, rows, type, out)
 
 
 def kv_append(k: Any, v: Any, k_cache: Any, v_cache: Any, rows: Any, v_rows: Any = None, *, k_norm: str = "default",
@@ -431,6 +459,4 @@ def supports(function: Callable[..., Any], *arguments: Any, **options: Any) -> S
 
 def _supports_requantize(context: Context | None, source: Any, type: str | None, norm: str, rows: Any = None,
                          out: Packed | None = None) -> Support:
-    context = _same(context, source, out)
-    target = out if out is not None else Packed(tuple(source.shape), str(type), context=context)
-    return on(context, _Requantize).supports(source, target, rows, norm)
+    return on(_same(context, source, out), _Requantize).supports(source, type, out, rows, norm, is_asked=True)
