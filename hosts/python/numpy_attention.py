@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 import unittest
 from pathlib import Path
 
@@ -22,11 +21,11 @@ def attention(q, k, v, *, mask=None, scale=None, causal=False, window=None, soft
     batch, heads, q_len, size = q.shape
     kv_len = k.shape[2]
     k, v = (np.repeat(np.repeat(each, batch // each.shape[0], 0), heads // each.shape[1], 1) for each in (k, v))
-    s = np.einsum("bhid,bhjd->bhij", q, k) * (scale or size ** -0.5)
+    s = np.einsum("bhid,bhjd->bhij", q, k) * (size ** -0.5 if scale is None else scale)
     if kv_lengths is not None:
         s = np.where(np.arange(kv_len) < np.reshape(kv_lengths, (-1, 1, 1, 1)), s, -np.inf)
     found = {"raw": s}
-    if softcap:
+    if softcap is not None:
         s = np.where(np.isinf(s), s, softcap * np.tanh(s / softcap))
     found["softcapped"] = s
     if q_offset is None:
@@ -49,9 +48,9 @@ def attention(q, k, v, *, mask=None, scale=None, causal=False, window=None, soft
         s = s + by_head(alibi) * (j - p)
     left, right = window if isinstance(window, tuple) else (window, None)
     hidden = (j > p if causal else np.zeros_like(p + j, bool)) | (j < 0)
-    if left:
+    if left is not None:
         hidden = hidden | (j <= p - left)
-    if right:
+    if right is not None:
         hidden = hidden | (j > p + right)
     s = np.where(hidden, -np.inf, s)
     found["biased"] = s
@@ -99,16 +98,6 @@ class Case(unittest.TestCase):
         finite = np.isfinite(expected)
         scale = max(1, np.abs(expected[finite]).max()) if finite.any() else 1
         self.assertLessEqual(np.abs(np.where(finite, found - np.where(finite, expected, 0), 0)).max() / scale, most)
-
-
-def least_us(call, times=3000):
-    """The least time of a call, in microseconds."""
-    least = float("inf")
-    for _ in range(times):
-        begin = time.perf_counter()
-        call()
-        least = min(least, time.perf_counter() - begin)
-    return 1e6 * least
 
 
 def main():

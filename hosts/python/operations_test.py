@@ -8,7 +8,7 @@ import threading
 import time
 
 import numpy as np
-from numpy_attention import Case, attention, least_us, main
+from numpy_attention import Case, attention, main
 
 import winnowkv
 from winnowkv import Packed, dequantize, hadamard, kv_append, quantize, requantize, sdpa, supports
@@ -136,11 +136,11 @@ class Sdpa(Case):
         self.expect_error("q is str", sdpa, np.full((1, 4, 3, 16), "a"), k, v)
         self.expect_error("q has the shape []", sdpa, np.float32(1), k, v)
         unaligned = np.frombuffer(b"x" + q.tobytes(), np.uint8)[1:].view(np.float32).reshape(q.shape)
-        self.expect_error("q", sdpa, unaligned, k, v)
+        self.expect_error("q begins at an address", sdpa, unaligned, k, v)
         for wrong in (None, 1.0, "text", [[1.0]], {}, object()):
             self.expect_error("q is of type", sdpa, wrong, k, v, kind=TypeError)
         huge = np.lib.stride_tricks.as_strided(k, (1, 2, 2 ** 45, 16), k.strides)
-        self.expect_error("k", sdpa, q, huge, v, kind=winnowkv.Error)
+        self.expect_error("k.shape[2]", sdpa, q, huge, v)
 
     def test_out(self):
         q, k, v = qkv()
@@ -163,15 +163,22 @@ class Sdpa(Case):
 
     def test_sparse_values(self):
         q, k, v = qkv(kv_len=64)
+        expected = attention(8 * q, k, v)
         out, skipped = sdpa(8 * q, k, v, v_threshold=1e-3)
         self.assertEqual((skipped.shape, skipped.dtype), ((1, 4, 3, 1), np.int32))
-        self.assert_close(out, attention(8 * q, k, v)["out"], 64e-3)
+        small = (expected["probs"] < 1e-3).sum(-1, keepdims=True)
+        self.assertGreater(small.min(), 0)
+        self.assertTrue((skipped <= small + 1).all(), (skipped, small))
+        bound = 1e-3 * skipped * np.abs(v).max() + 2e-5  # what the values that were passed over may add up to
+        self.assertTrue((np.abs(out - expected["out"]) <= bound).all())
+        self.assertFalse(sdpa(q, k, v, v_threshold=1e-30)[1].any())
 
     def test_a_call_after_a_failure_is_as_any_other(self):
         q, k, v = qkv()
         expected = sdpa(q, k, v)
-        for wrong in ({"sinks": [1]}, {"mask": np.ones((2, 2), bool)}, {"scores": "?"}, {"out": q}):
-            self.expect_error("", sdpa, q, k, v, **wrong)
+        for words, wrong in (("sinks", {"sinks": [1]}), ("mask.shape[2]", {"mask": np.ones((2, 2), bool)}),
+                             ("scores is '?'", {"scores": "?"}), ("out overlaps q", {"out": q})):
+            self.expect_error(words, sdpa, q, k, v, **wrong)
             np.testing.assert_array_equal(sdpa(q, k, v), expected)
 
     def test_threads_wait_for_each_other(self):
@@ -243,7 +250,7 @@ class Rows(Case):
                 back = dequantize(packed)
                 self.assertEqual((back.shape, back.dtype), (rows.shape, np.float32))
                 self.assertLessEqual(np.linalg.norm(back - rows) / np.linalg.norm(rows), most)
-                self.assert_close(dequantize(packed, type="f16"), back, 1e-3)
+                self.assert_close(dequantize(packed, dtype="float16"), back, 1e-3)
                 again = Packed(packed.shape, name)
                 again.from_bytes(packed.to_bytes())
                 np.testing.assert_array_equal(dequantize(again), back)
@@ -300,7 +307,7 @@ class Rows(Case):
     def test_what_is_refused(self):
         rows = draw(1, 2, 6, 64)
         self.expect_error("type is 'q9', expected one of f32, f16", quantize, rows, "q9")
-        self.expect_error("", quantize, rows[..., :33].copy(), "q8_0")
+        self.expect_error(("33", "multiple of 32"), quantize, rows[..., :33].copy(), "q8_0")
         self.expect_error("norm is 'odd'", quantize, rows, "turbo4", norm="odd")
         self.expect_error("shape is [4]", Packed, (4,), "f16")
         self.expect_error("rows is 9", Packed((1, 4, 32), "f16").first, 9)
@@ -331,23 +338,6 @@ class Rows(Case):
             self.assertTrue(supports(*call), call)
         with self.assertRaises(TypeError):
             supports(print, q)
-
-
-class Costs(Case):
-    MOST_US = 25  # twice what a call of 9 query heads takes on the slowest machine so far
-
-    def test_a_call(self):
-        """What sdpa takes beside the functions of the plugin. The least of many, so that other programs do not count;
-        a step of a cache is measured in kv_cache_test.py."""
-        q, k, v = qkv(q_heads=9, kv_heads=3, q_len=1, kv_len=64, size=64, v_size=64)
-        with winnowkv.Context(backend=self.backend) as context:
-            sdpa(q, k, v, context=context)
-            operation = next(iter(context._operations.values()))
-            operation.function = lambda *_: 0
-            context._core.functions = context._core.functions | {"finish": lambda _: 0}
-            least = least_us(lambda: sdpa(q, k, v, causal=True, context=context))
-        print(f"sdpa takes {least:.1f} us beside the plugin")
-        self.assertLess(least, self.MOST_US)
 
 
 class Contexts(Case):

@@ -393,6 +393,8 @@ class Arguments(Case):
                 ("sinks", sdpa, Q, K, V, {"sinks": [1, 2, 3]}),
                 ("k_norm is 'x', expected one of default", kv_append, *norms, packed, None, [0], {"k_norm": "x"}),
                 ("source is ndarray, expected Packed", dequantize, rows, {}),
+                ("dtype is 'q4_0', expected one of float32, float16", dequantize, packed, {"dtype": "q4_0"}),
+                ("dtype is 'i32', expected one of float32, float16", dequantize, packed, {"dtype": "i32"}),
                 ("config is None, expected a str", KvCache, None, SHAPE),
                 ("config is 'none\\x00x', expected a str without NUL", KvCache, "none\0x", SHAPE),
                 ("device is 'a\\x00'", winnowkv.Context, "a\0", {"backend": self.backend}),

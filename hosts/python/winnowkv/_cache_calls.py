@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from winnowkv import _abi, _arrays
 from winnowkv._arrays import real, text, whole
-from winnowkv._library import Function, type_number
+from winnowkv._library import Function, dtype_number
 from winnowkv._policy import Runner
 from winnowkv._slots import INTEGERS, Numbers, Slot
 from winnowkv.context import Core
@@ -149,37 +149,38 @@ class CacheCalls:
 
     # ---- Rows -------------------------------------------------------------------------------------------------
 
-    def read(self, layer: int, positions: Any, sequence: int = 0, *, type: str = "f32",
+    def read(self, layer: int, positions: Any, sequence: int = 0, *, dtype: str = "float32",
              library: str | None = None) -> tuple[Any, Any]:
         """(k, v) of tokens as attention sees them: [kv_heads, count, size], NaN where a head does not hold the token.
-        type: "f32", "f16" or "bf16". library: "numpy", "torch", "jax", "mlx" or "memoryview"; None: that of the last
-        step, else numpy if it is installed."""
-        return self._get_rows("read", layer, positions, sequence, type, library)
+        dtype: "float32", "float16" or "bfloat16". library: "numpy", "torch", "jax", "mlx" or "memoryview"; None: that
+        of the last step, else numpy if it is installed."""
+        return self._get_rows("read", layer, positions, sequence, dtype, library)
 
     def write(self, layer: int, positions: Any, k: Any = None, v: Any = None, sequence: int = 0) -> None:
         """Puts rows [kv_heads, count, size] in the place of those that a head holds, in their format. Where a head does
         not hold the token, or a row begins with NaN, nothing happens."""
         self._put_rows("write", layer, positions, k, v, sequence)
 
-    def export_rows(self, layer: int, positions: Any, sequence: int = 0, *, type: str = "f16",
+    def export_rows(self, layer: int, positions: Any, sequence: int = 0, *, dtype: str = "float16",
                     library: str | None = None) -> tuple[Any, Any]:
-        """(k, v) of tokens without any loss, with their importance, in "f16" or "bf16", for a state that a host keeps
-        (docs/cache.md). Raises Unsupported where they do not fit into rows of this type."""
-        return self._get_rows("export_rows", layer, positions, sequence, type, library)
+        """(k, v) of tokens without any loss, with their importance, for a state that a host keeps (docs/cache.md).
+        dtype: "float16" or "bfloat16". Raises Unsupported where they do not fit into rows of this type."""
+        return self._get_rows("export_rows", layer, positions, sequence, dtype, library)
 
     def import_rows(self, layer: int, k: Any, v: Any, sequence: int = 0, cells: Any = None) -> None:
         """Appends tokens from rows that export_rows or read gave. cells: theirs, in a cache with cells."""
         self._put_rows("import_rows", layer, cells, k, v, sequence)
         self._forget(sequence)
 
-    def _get_rows(self, name: str, layer: int, positions: Any, sequence: int, type: str,
+    def _get_rows(self, name: str, layer: int, positions: Any, sequence: int, dtype: str,
                   library: str | None) -> tuple[Any, Any]:
+        number = dtype_number(dtype)
         arrays = (self._last if library is None else None) or _arrays.named(library)
         tokens = _tokens_slot(positions, "positions")
         count, slots, made, shape = tokens.shape[3], [], [], self._shape(layer)
         for which, size in (("k", shape.head_size), ("v", shape.v_head_size or shape.head_size)):
             slots.append(Slot(which, "", is_output=True))
-            made.append(slots[-1].make(arrays, (shape.kv_heads, count, size), type_number(type)))
+            made.append(slots[-1].make(arrays, (shape.kv_heads, count, size), number))
         desc = _abi.CacheRowsDesc(layer=layer, sequence=_sequence(sequence), tokens=tokens.pointer, k=slots[0].pointer,
                                   v=slots[1].pointer)
         self._call(name, byref(desc))

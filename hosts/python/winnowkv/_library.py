@@ -104,4 +104,14 @@ def type_number(name: str) -> int:
         raise InvalidArgument(f"type is {name!r}, expected one of {', '.join(_abi.TYPES)}") from None
 
 
+def dtype_number(name: str) -> int:
+    """The number of an array's type, "float32" or "f32" and so on. Raises InvalidArgument."""
+    numbers = {"float32": _abi.F32, "float16": _abi.F16, "bfloat16": _abi.BF16, "f32": _abi.F32, "f16": _abi.F16,
+               "bf16": _abi.BF16}
+    try:
+        return numbers[name]
+    except (KeyError, TypeError):
+        raise InvalidArgument(f"dtype is {name!r}, expected one of {', '.join(numbers)}") from None
+
+
 TYPE_NAMES = {number: name for name, number in _abi.TYPES.items()}

@@ -137,7 +137,8 @@ class KvCache(CacheCalls, Owner):
         sequence: of all rows; or a list, of one sequence for each batch entry. entries: rows and sequences in any other
         way. drafts: how many of the last tokens truncate may take back; their queries leave nothing in the importance.
         scores: True, or an F32 array [q_heads, tokens, columns] to be written.
-        scale: None is 1 / sqrt(head_size). softcap, window (tokens seen up to the query's own), sinks, alibi: as sdpa.
+        scale: None is 1 / sqrt(head_size). softcap, sinks, alibi: as sdpa. window: how many tokens a query sees up to
+        its own, 1 at least.
         cells, mask, mask_slopes: of caches with cells; the cell of each token [batch, tokens], and what a query sees.
 
         Returns None without q; out [batch, q_heads, tokens, v_head_size] in q's type, of q's library and as many axes;
@@ -174,8 +175,6 @@ class KvCache(CacheCalls, Owner):
         if entries is not None:
             return entries
         rows = self._step.rows
-        if scores is None or isinstance(scores, str):
-            raise InvalidArgument(f"scores is {scores!r}, expected True, False, or an F32 array to be written")
         numbers = [sequence] if isinstance(sequence, int) else sequence
         if len(numbers) != rows.shape[0]:
             raise InvalidArgument(f"{rows.name} has a batch of {rows.shape[0]}, and sequence is {sequence}, expected "
@@ -189,6 +188,8 @@ class KvCache(CacheCalls, Owner):
         """Of any entries, with scores, masks and a policy."""
         step, rows = self._step, self._step.rows
         for each in entries:
+            if each.scores is None or isinstance(each.scores, (str, int)) and not isinstance(each.scores, bool):
+                raise InvalidArgument(f"scores is {each.scores!r}, expected True, False, or an F32 array to be written")
             if runner is not None and each.scores is not False:
                 raise InvalidArgument("scores are asked for in a step whose scores the policy gets, expected one of "
                                       "both")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, overload
 
 from winnowkv import _abi, _arrays
 from winnowkv._arrays import factor, is_single, real, whole
-from winnowkv._library import type_number
+from winnowkv._library import dtype_number
 from winnowkv._slots import FLOATS, INTEGERS, MASKS, Numbers, Slot, row_numbers
 from winnowkv.context import Context, default_context
 from winnowkv.errors import Error, InvalidArgument
@@ -251,13 +251,16 @@ def sdpa(q: Any, k: Any, v: Any, *, mask: Any = None, scale: float | None = None
     too. Any order of axes is taken as it lies, if the elements of a row do.
     mask: BOOL (true: attend), or F32 or F16 that is added; [q_len, kv_len] with further axes before them, each of the
     full length or 1. mask_slopes: a factor for each query head on an additive mask.
-    scale: None is 1 / sqrt(size). softcap: logits become softcap * tanh(logit / softcap).
+    scale: None is 1 / sqrt(size), and 0 is refused. softcap: logits become softcap * tanh(logit / softcap).
     causal: a query sees the keys up to its own position. q_offset is the position of the first query, one number, or
-    one for each batch entry; None: the queries are the last tokens, kv_len - q_len.
+    one for each batch entry; None: kv_len - q_len, so that the last query sees the last key. (is_causal of torch puts
+    the first query to the first key; with as many queries as keys that is the same.)
     kv_lengths: how many keys each batch entry has, where they are fewer than kv_len; what lies behind is not read.
-    window: how many keys a query sees up to its own, or a pair with how many after it; None in either place: no limit.
+    window: how many keys a query sees up to its own, or a pair with how many after it, each 1 at least; None in either
+    place: no limit.
     sinks: a logit for each query head that joins the softmax without a value. alibi: a slope for each query head.
-    positions: [batch, kv_heads, kv_len] I32, the position of each key; a negative one hides it.
+    positions: [batch, kv_heads, kv_len] I32, or [kv_len] as a list or array, the position of each key; a negative one
+    hides it.
     v_threshold: values of a smaller probability need not be read.
 
     Returns out, [batch, q_heads, q_len, v_size] in q's type, or a tuple that begins with it. The others of the tuple
@@ -336,7 +339,8 @@ class _Dequantize(Operation):
         self.point(src=self.source, dst=self.target)
         super().__init__(context)
 
-    def prepare(self, source: Packed, rows: Any, type: str, out: Any) -> Callable[[], Any]:
+    def prepare(self, source: Packed, rows: Any, dtype: str, out: Any) -> Callable[[], Any]:
+        number = dtype_number(dtype)
         if not isinstance(source, Packed):
             raise InvalidArgument(f"source is {source.__class__.__name__}, expected Packed")
         self.source.put(source)
@@ -348,7 +352,7 @@ class _Dequantize(Operation):
         if out is not None:
             self.target.put(out)
             return lambda: out
-        raw = self.target.make(arrays, (*source.shape[:-2], count, source.shape[-1]), type_number(type))
+        raw = self.target.make(arrays, (*source.shape[:-2], count, source.shape[-1]), number)
         return lambda: arrays.finished(raw)
 
 
@@ -403,18 +407,19 @@ def requantize(source: Packed, type: str | None = None, rows: Any = None, *, out
 
 
 @overload
-def dequantize(source: Packed, rows: Any = None, *, type: str = "f32", out: None = None) -> Any: ...
+def dequantize(source: Packed, rows: Any = None, *, dtype: str = "float32", out: None = None) -> Any: ...
 
 
 @overload
-def dequantize(source: Packed, rows: Any = None, *, type: str = "f32", out: A) -> A: ...
+def dequantize(source: Packed, rows: Any = None, *, dtype: str = "float32", out: A) -> A: ...
 
 
-def dequantize(source: Packed, rows: Any = None, *, type: str = "f32", out: Any = None) -> Any:
-    """The rows as an array [batch, heads, rows, size] of the library that they came from, in "f32", "f16" or "bf16".
+def dequantize(source: Packed, rows: Any = None, *, dtype: str = "float32", out: Any = None) -> Any:
+    """The rows as an array [batch, heads, rows, size] of the library that they came from.
+    dtype: "float32", "float16" or "bfloat16", or as formats are written, "f32".
 
     rows: which ones, as for kv_append, None: all. A row whose number is none of the source's becomes zeros."""
-    return on(_same(None, source), _Dequantize).run(source, rows, type, out)
+    return on(_same(None, source), _Dequantize).run(source, rows, dtype, out)
 
 
 def kv_append(k: Any, v: Any, k_cache: Any, v_cache: Any, rows: Any, v_rows: Any = None, *, k_norm: str = "default",
