@@ -346,10 +346,11 @@ def _before_forward(model: Any, _: Any, arguments: dict[str, Any]) -> None:
 def _check_model(model: Any, text: Any) -> None:
     """Raises Unsupported for a model that Winnow does not serve."""
     name, instead = type(model).__name__, "use transformers' own cache"
-    if not getattr(model, "_supports_attention_backend", False):
-        raise Unsupported(f"{name} does not take attention functions of others (_supports_attention_backend); {instead}")
     if model.config.is_encoder_decoder:
         raise Unsupported(f"{name} is an encoder with a decoder, expected a decoder alone; {instead}")
+    if not getattr(model, "_supports_attention_backend", False):
+        raise Unsupported(f"{name} takes no attention function of others (_supports_attention_backend is not set); "
+                          f"{instead}")
     types: Sequence[str] = getattr(text, "layer_types", None) or ()
     for other in types:
         if other not in LAYER_TYPES:
@@ -364,17 +365,18 @@ def _check_shapes(layer: _Layer, mask: _Mask, query: Any, key: Any, value: Any) 
     """Raises InvalidArgument where the call does not fit the cache."""
     batch, heads, count, size = query.shape
     if layer.length + count != mask.columns:
-        raise InvalidArgument(f"layer {layer.number} has {layer.length} columns, and the mask says {mask.columns - count}"
-                              f": an earlier forward call failed; call cache.reset(), or crop")
+        raise InvalidArgument(f"layer {layer.number} has {layer.length} columns, expected {mask.columns - count}: an "
+                              f"earlier forward call failed; call cache.reset(), or crop to the columns of all layers")
     if not layer.is_waiting:
         raise Unsupported(f"layer {layer.number} attends twice to the keys of one update; use transformers' own cache")
     arguments = layer.cache._arguments
     expected = [batch, arguments["kv_heads"], count, arguments["head_size"]]
     if (heads, size) != (arguments["q_heads"], expected[3]) or not list(key.shape) == list(value.shape) == expected:
-        raise InvalidArgument(f"layer {layer.number} has queries {list(query.shape)}, keys {list(key.shape)} and values "
-                              f"{list(value.shape)}, expected {arguments['q_heads']} query heads and {expected[1]} KV "
-                              f"heads of {expected[3]}, as the configuration of the cache's model says; a cache serves "
-                              f"one model, and models whose layers differ use transformers' own")
+        raise InvalidArgument(f"layer {layer.number} has queries {list(query.shape)}, keys {list(key.shape)} and "
+                              f"values {list(value.shape)}, expected {arguments['q_heads']} query heads and "
+                              f"{expected[1]} KV heads of {expected[3]}, as in the configuration of the cache's model: "
+                              f"give each model a cache of its own; where heads differ between layers or between keys "
+                              f"and values, use transformers' own cache")
 
 
 AttentionInterface.register(NAME, _attention)
