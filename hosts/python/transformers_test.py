@@ -4,7 +4,7 @@ which installs both.
 
     transformers_test.py PATH_OF_A_BACKEND [TESTS...]
 
-WINNOW_GGUF names a file of SmolLM2-135M, which is tested, too; that takes accelerate.
+WINNOW_GGUF names a file of SmolLM2-135M, which is tested, too; that takes accelerate and gguf.
 """
 
 import copy
@@ -104,7 +104,8 @@ class Transformers(Case):
                 print(f"{self.id()}: level at token {step}")
                 return
             self.assertLess((a - b).abs().max(), most)
-        self.assertEqual(found.sequences.tolist(), expected.sequences.tolist())
+        length = expected.sequences.shape[1]  # which drafts exceed in older transformers
+        self.assertEqual(found.sequences[:, :length].tolist(), expected.sequences.tolist())
 
     # ---- What generate does -----------------------------------------------------------------------------------
 
