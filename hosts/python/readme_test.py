@@ -1,7 +1,7 @@
-"""Runs the examples of README.md, one after the other as a reader would. Where a line prints, and its comment begins
-with an arrow, the comment is what it has to print.
+"""Runs the examples of a page (README.md if none is named), one after the other as a reader would. Where a line prints,
+and its comment begins with an arrow, the comment is what it has to print.
 
-    readme_test.py PATH_OF_A_BACKEND
+    readme_test.py PATH_OF_A_BACKEND [PAGE]
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 os.environ["WINNOW_BACKEND"] = sys.argv[1]
 os.environ["WINNOW_PATH"] = str(Path(sys.argv[1]).resolve().parent)
 
-PAGE = Path(__file__).resolve().parent / "README.md"
+PAGE = Path(__file__).resolve().parent / (sys.argv[2] if len(sys.argv) > 2 else "README.md")
 BLOCK = re.compile(r"(<!-- not run here[^\n]*-->\n)?^```python\n(.*?)^```$", re.M | re.S)
 
 
@@ -33,7 +33,7 @@ def main():
         for text in expected:
             assert text in lines, f"{text!r} was not printed by\n{code}\nbut\n{said.getvalue()}"
         run += 1
-    assert run >= 8, f"{run} examples of {len(found)}"
+    assert run >= 5, f"{run} examples of {len(found)}"
     print(f"{run} examples run")
 
 

@@ -1,6 +1,6 @@
-"""WinnowCache on tiny random models of transformers: greedy tokens have to be those of eager attention with transformers'
-own cache. Without torch and transformers nothing is tested, and that is printed. docs/building.md has ci/transformers,
-which installs both.
+"""WinnowCache on tiny random models of transformers: greedy tokens have to be those of eager attention with
+transformers' own cache. Without torch and transformers nothing is tested, and that is printed. ci/transformers installs
+both.
 
     transformers_test.py PATH_OF_A_BACKEND [TESTS...]
 
@@ -11,8 +11,10 @@ import copy
 import functools
 import inspect
 import os
+import subprocess
 import sys
 import unittest
+from pathlib import Path
 
 try:
     import torch
@@ -257,9 +259,14 @@ class Transformers(Case):
         folder, file = os.path.split(os.environ["WINNOW_GGUF"])
         tokens = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=file)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32).eval()
-        text = "The keeper wrote in his log. " + " ".join(f"On day {day} he saw {day * 7 % 13} ships." for day in range(9))
+        text = "The keeper wrote in his log. " + " ".join(f"Day {day}: {day * 7 % 13} ships." for day in range(9))
         inputs = dict(tokens([text, text[70:]], return_tensors="pt", padding=True, padding_side="left"))
         self.assert_same(winnow(model, WinnowCache(model, FULL, context=1024), inputs), eager(model, inputs), 2e-2)
+
+    @unittest.skipUnless(CACHE == "cache", "the examples of transformers.md have the argument's newer name")
+    def test_page(self):
+        page = [sys.executable, "-B", Path(__file__).with_name("readme_test.py"), self.backend, "transformers.md"]
+        subprocess.run(page, check=True, env=os.environ | {"PYTHONPATH": str(Path(winnowkv.__file__).parents[1])})
 
     # ---- What is refused --------------------------------------------------------------------------------------
 
@@ -321,7 +328,8 @@ class Transformers(Case):
             cache.reset()
             other.set_attn_implementation("eager")
             other(ids, **{CACHE: cache})
-            self.expect_error("did not compute attention with Winnow", other, ids, **{CACHE: cache}, kind=winnowkv.Error)
+            self.expect_error("did not compute attention with Winnow", other, ids, **{CACHE: cache},
+                              kind=winnowkv.Error)
 
     def test_masks(self):
         make_mask, model = transformers.masking_utils.create_causal_mask, make("Llama")

@@ -199,9 +199,9 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
         if self.is_waiting:
-            raise Error(f"the last forward call did not compute attention with Winnow in layer {self.number}: the cache "
-                        f"is that of another model, whose attention implementation is not \"{NAME}\", or the call "
-                        f"failed; make a WinnowCache of this model, or call cache.reset()")
+            raise Error(f"the last forward call did not compute attention with Winnow in layer {self.number}: the "
+                        f"cache is that of another model, whose attention implementation is not \"{NAME}\", or the "
+                        f"call failed; make a WinnowCache of this model, or call cache.reset()")
         self.is_waiting = True
         key_states.winnow_layer = self
         return key_states, value_states
@@ -266,8 +266,8 @@ class _Mask:
             if not columns:
                 continue
             if columns[-1] - columns[0] != len(columns) - 1:
-                raise Unsupported(f"attention_mask has padding between the tokens of row {row} in one forward call; put "
-                                  f"it before or after them, or make a call for each part")
+                raise Unsupported(f"attention_mask has padding between the tokens of row {row} in one forward call; "
+                                  f"put it before or after them, or make a call for each part")
             entries.append(Entry(sequence, row, columns[0], len(columns), min(drafts, len(columns))))
         self.is_whole = bool(mask.all())
         return {"entries": entries} if entries else {}
@@ -289,8 +289,8 @@ def _window_of(mask_function: Any) -> int:
         parts = mask_function.__closure__[0].cell_contents
         if len(parts) == 2 and parts[0].__code__ is _OVERLAY.__code__ and parts[1] is causal_mask_function:
             return int(parts[0].__closure__[0].cell_contents)
-    raise Unsupported("the model asks for a mask that is neither causal nor causal with a window (chunks, bidirectional "
-                      "blocks as of images, packed sequences), expected one of these; "
+    raise Unsupported("the model asks for a mask that is neither causal nor causal with a window (chunks, "
+                      "bidirectional blocks as of images, packed sequences), expected one of these; "
                       'model.set_attn_implementation("sdpa") and transformers\' own cache serve it')
 
 
