@@ -261,7 +261,7 @@ class Transformers(Case):
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32).eval()
         text = "The keeper wrote in his log. " + " ".join(f"Day {day}: {day * 7 % 13} ships." for day in range(9))
         inputs = dict(tokens([text, text[70:]], return_tensors="pt", padding=True, padding_side="left"))
-        self.assert_same(winnow(model, WinnowCache(model, FULL, context=1024), inputs), eager(model, inputs), 2e-2)
+        self.assert_same(winnow(model, WinnowCache(model, FULL, max_tokens=1024), inputs), eager(model, inputs), 2e-2)
 
     @unittest.skipUnless(CACHE == "cache", "the examples of transformers.md have the argument's newer name")
     def test_page(self):

@@ -2,7 +2,7 @@
 
     from winnowkv.transformers import WinnowCache
 
-    cache = WinnowCache(model, "winnow:budget=1/8", context=8192)
+    cache = WinnowCache(model, "winnow:budget=1/8", max_tokens=8192)
     model.generate(**inputs, cache=cache)        # past_key_values=cache before transformers named it cache
 
 The module registers an attention function and a mask function with transformers, both named "winnow". WinnowCache has
@@ -40,15 +40,15 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
     While it has no token it takes any batch. `kv` is made anew when a batch has more rows than `kv` has sequences.
     `rows` says which sequence each row is. copy.deepcopy() makes a second cache with the same tokens."""
 
-    def __init__(self, model: Any, config: str = "winnow", *, context: int | None = None,
-                 device: Context | str | int | None = None, sequences: int = 1,
+    def __init__(self, model: Any, config: str = "winnow", *, max_tokens: int | None = None,
+                 context: Context | None = None, sequences: int = 1,
                  resources: Mapping[str, bytes] | None = None, policy: Policy | None = None, policy_queries: int = 8,
                  policy_every: int = 1) -> None:
         """model: a decoder of transformers, in the host's memory. Its attention implementation becomes "winnow".
         config: policy, budget and formats, docs/policies.md: "winnow:budget=1/8,recall=host".
-        context: the most tokens of a row, of which a budget of 1/8 is a share; None: the model's
-        max_position_embeddings. sequences: the most rows of a batch, where that is known before. The other arguments
-        are those of KvCache.
+        max_tokens: the most tokens of a row, of which a budget of 1/8 is a share; None: the model's
+        max_position_embeddings. context: where it computes; None: the default context. sequences: the most rows of a
+        batch, where that is known before. The other arguments are those of KvCache.
 
         Raises Unsupported for a model that Winnow does not serve, and InvalidArgument where the configuration is
         refused."""
@@ -59,9 +59,7 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
             "layers": text.num_hidden_layers, "q_heads": heads,
             "kv_heads": getattr(text, "num_key_value_heads", None) or heads,
             "head_size": getattr(text, "head_dim", None) or text.hidden_size // heads,
-            "context": context or text.max_position_embeddings,
-            "device": device if isinstance(device, Context) else default_context() if device is None
-            else Context(device),
+            "max_tokens": max_tokens or text.max_position_embeddings, "context": context or default_context(),
             "resources": resources, "policy": policy, "policy_queries": policy_queries, "policy_every": policy_every}
         self._config = config
         self.kv = self._make(sequences)
