@@ -17,22 +17,11 @@ namespace {
 // others.
 constexpr size_t parts_per_queue = 4;
 
-void check_argument(cl_int code, const char* call, cl_uint index, const Kernel& kernel) {
-    if (code != CL_SUCCESS) throw_cl_error(code, call, "argument " + std::to_string(index) + " of " + kernel.label);
-}
-
 void set_argument(const Kernel::Instance& instance, cl_uint index, size_t size, const void* value,
                   const Kernel& kernel) {
-    check_argument(clSetKernelArg(instance.kernel(), index, size, value), "clSetKernelArg", index, kernel);
-}
-
-void set_memory(const WorkerQueues& workers, size_t worker, cl_uint index, const Memory* memory, const Kernel& kernel) {
-    const Kernel::Instance& instance = kernel.instances[worker];
-    if (workers.takes_addresses && memory != nullptr && memory->host() != nullptr)
-        return check_argument(clSetKernelArgSVMPointer(instance.kernel(), index, memory->host()),
-                              "clSetKernelArgSVMPointer", index, kernel);
-    const cl_mem object = memory == nullptr ? nullptr : memory->on(worker);
-    set_argument(instance, index, sizeof object, &object, kernel);
+    const cl_int code = clSetKernelArg(instance.kernel(), index, size, value);
+    if (code != CL_SUCCESS)
+        throw_cl_error(code, "clSetKernelArg", "argument " + std::to_string(index) + " of " + kernel.label);
 }
 
 // Launches that are not over keep the memory of their parameters.
@@ -65,7 +54,8 @@ void set_arguments(const WorkerQueues& workers, size_t worker, const Arguments& 
     cl_uint index = 0;
     for (const Memory* memory : arguments.memory) {
         if (!is_known || instance.memory[index] != memory) {
-            set_memory(workers, worker, index + 1, memory, kernel);
+            const cl_mem object = memory == nullptr ? nullptr : memory->on(worker);
+            set_argument(instance, index + 1, sizeof object, &object, kernel);
             instance.memory[index] = memory;
         }
         ++index;

@@ -47,23 +47,6 @@ void probe_host_memory(WorkerQueues& workers, Programs& programs, Capabilities& 
     found.has_hosts_addresses = found.type == WINNOW_DEVICE_CPU && address == reinterpret_cast<uintptr_t>(pages.data());
 }
 
-// The same by its address, without a cl_mem.
-void probe_address(WorkerQueues& workers, Programs& programs) {
-    const WorkerQueue& worker = workers.front();
-    if (device_version(worker.device) < 200) return;
-    const cl_kernel kernel = programs.kernel_of_source("probe", probe_source, "winnow_probe", {}).instances[0].kernel();
-    const HostPages pages(1);
-    auto words = reinterpret_cast<volatile cl_uint*>(pages.data());
-    words[0] = 41;
-    if (clSetKernelArgSVMPointer(kernel, 0, pages.data()) != CL_SUCCESS) return;
-    const cl::CommandQueue queue = make_queue(worker);
-    Work work(queue());
-    const size_t one = 1;
-    if (clEnqueueNDRangeKernel(queue(), kernel, 1, nullptr, &one, &one, 0, nullptr, nullptr) != CL_SUCCESS) return;
-    work.finish();
-    workers.takes_addresses = words[1] == 42;
-}
-
 #ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
 #define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000
 #endif
@@ -114,7 +97,6 @@ Capabilities probe_capabilities(WorkerQueues& workers, Programs& programs, bool 
     Capabilities found = told_capabilities(workers.entry, workers.quirks);
     if (workers.entry.is_multiple()) found.compute_units = static_cast<uint32_t>(workers.all.size());
     if (!copies) probe_host_memory(workers, programs, found);
-    if (found.has_hosts_addresses) probe_address(workers, programs);
     return found;
 }
 

@@ -31,9 +31,6 @@ struct WorkerQueues {
     bool is_hosts = false; // the queue is the host's, which may have put work of its own into it
     // Kernels get their parameter struct in memory, because the device takes less than their arguments by value.
     bool has_params_in_memory = false;
-    // Kernels get host memory by its address (probe.cpp): a driver keeps account of the cl_mem objects of each launch,
-    // which takes PoCL longer than a small kernel.
-    bool takes_addresses = false;
 
     const WorkerQueue& front() const { return all.front(); }
     bool is_divided() const { return all.size() > 1; }

@@ -49,7 +49,6 @@ namespace {
     X(clReleaseKernel, -1)                                                                                             \
     X(clGetKernelInfo, 0)                                                                                              \
     X(clSetKernelArg, 0)                                                                                               \
-    X(clSetKernelArgSVMPointer, 0)                                                                                     \
     X(clGetKernelWorkGroupInfo, 0)                                                                                     \
     X(clCreateUserEvent, 1)                                                                                            \
     X(clSetUserEventStatus, 0)                                                                                         \
