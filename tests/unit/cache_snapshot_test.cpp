@@ -462,5 +462,17 @@ TEST_F(cache_snapshot, leaves_no_file_open_that_it_refuses) {
     EXPECT_EQ(open_files(), before);
 }
 
+// The numbers of its shape and the bytes of its configuration are more than a reader expects of any other.
+TEST_F(cache_snapshot, a_cache_of_very_many_layers_comes_back) {
+    constexpr int64_t layers = 26'300;
+    std::string text = "none:k=q4_0,v=q4_0,residual=4,k_fine=q8_0,fine=0";
+    for (int64_t layer = 1; layer < 4096; ++layer)
+        for (const char* head : {".0", ".2", ".4"}) text.append("+").append(std::to_string(layer)).append(head);
+    const CacheRequest of_many{text, AlikeLayers{layers, 6, 32, 32, 16}, 1, 0, {}};
+    Cache saved(device_, of_many), loaded(device_, of_many);
+    saved.save({.path = path()});
+    EXPECT_EQ(refusal(loaded, path()), "");
+}
+
 } // namespace
 } // namespace winnow::cache

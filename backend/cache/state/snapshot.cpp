@@ -19,7 +19,8 @@ namespace {
 constexpr std::array<char, 8> magic{'W', 'I', 'N', 'N', 'O', 'W', 'C', 'A'};
 constexpr uint32_t file_version = 3;
 constexpr uint32_t byte_order = 0x01020304;
-constexpr int64_t most_of_config = 1 << 16, most_of_shape = 1 << 17; // bytes, numbers
+// Bytes and numbers, of caches that need no more.
+constexpr int64_t most_of_config = 1 << 16, most_of_shape = 1 << 17;
 
 struct Header {
     std::array<char, 8> magic = cache::magic;
@@ -167,6 +168,12 @@ Layer load_layer(CacheState& cache, int64_t layer_number, uint64_t loaded, Check
     return layer;
 }
 
+// A list that has to be as ours. One of another cache may be longer, so that the refusal can name it.
+template <typename T>
+std::vector<T> read_like(const std::vector<T>& ours, int64_t most, CheckedReader& stream) {
+    return stream.values<T>(std::max(most, static_cast<int64_t>(ours.size())));
+}
+
 void check_header(const CacheState& cache, CheckedReader& stream) {
     const Geometry& geometry = *cache.geometry;
     if (stream.left() < sizeof(Header)) stream.refuse_stream("is not a saved cache");
@@ -176,16 +183,17 @@ void check_header(const CacheState& cache, CheckedReader& stream) {
     if (header.version != file_version)
         stream.refuse_stream("has version " + std::to_string(header.version) + ", expected " +
                              std::to_string(file_version));
-    const std::vector<char> config = stream.values<char>(most_of_config);
-    if (config != config_of(geometry))
+    const std::vector<char> our_config = config_of(geometry), config = read_like(our_config, most_of_config, stream);
+    if (config != our_config)
         stream.refuse_stream("was saved with " + quote({config.data(), config.size()}) + ", expected " +
-                             quote(without_folder(geometry.config())));
+                             quote({our_config.data(), our_config.size()}));
     const auto saved = stream.value<ResourceHashes>();
     const ResourceHashes& ours = cache.resources;
     check_resource("profile", saved.profile, ours.profile, stream);
     check_resource("network", saved.network, ours.network, stream);
     check_resource("codebooks", saved.codebooks, ours.codebooks, stream);
-    if (stream.values<int64_t>(most_of_shape) != shape_of(geometry))
+    const std::vector<int64_t> our_shape = shape_of(geometry);
+    if (read_like(our_shape, most_of_shape, stream) != our_shape)
         stream.refuse_stream("is of a cache with other layers, heads, sizes, context, cells or budgets");
 }
 
