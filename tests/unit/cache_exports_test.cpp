@@ -21,6 +21,7 @@ struct Case {
     int64_t heads = 2, head_size = 64, v_head_size = 64, tokens = 60;
     bool has_v_in_k = false; // values are the last elements of the keys
     Type host = Type::f16;
+    int64_t layers = 1;
 
     std::string name() const {
         return config + ", " + std::to_string(heads) + " heads of " + std::to_string(head_size) + " and " +
@@ -30,10 +31,14 @@ struct Case {
 };
 
 CacheRequest request_of(const Case& its) {
-    return {its.config, AlikeLayers{1, its.heads, its.head_size, its.v_head_size, context, 0, 2 * its.heads}, 1, 0, {}};
+    return {its.config,
+            AlikeLayers{its.layers, its.heads, its.head_size, its.v_head_size, context, 0, 2 * its.heads},
+            1,
+            0,
+            {}};
 }
 
-void feed(Cache& cache, const Case& its) {
+void feed(Cache& cache, const Case& its, int64_t layer = 0) {
     std::mt19937 engine(1);
     std::normal_distribution<float> draw;
     for (int64_t seen = 0, count = 0; seen < its.tokens; seen += count) {
@@ -47,6 +52,7 @@ void feed(Cache& cache, const Case& its) {
             for (int64_t token = 0; token < count; ++token)
                 for (int64_t d = 0; d < its.v_head_size; ++d) v.at(head, token, d) = k.at(head, token, first + d);
         CacheStep step;
+        step.layer = layer;
         step.scale = .125F;
         step.k = k.tensor();
         step.v = v.tensor();
@@ -100,6 +106,17 @@ std::string contents(Cache& cache, const Case& its) {
     return bytes;
 }
 
+CacheRows rows_of(const Case& its, const Host& k, const Host& v, std::vector<int32_t>& ids) {
+    CacheRows rows;
+    rows.k = k.tensor;
+    if (!its.has_v_in_k) rows.v = v.tensor;
+    rows.has_v_in_k = its.has_v_in_k;
+    rows.v_first = its.has_v_in_k ? its.head_size - its.v_head_size : 0;
+    rows.tokens = tensor_of(Type::i32, 1, 1, its.tokens);
+    rows.tokens.data = reinterpret_cast<std::byte*>(ids.data());
+    return rows;
+}
+
 // Why the export was refused; "" where what came back is the same.
 std::string outcome(const Case& its) {
     FakeDevice device, other;
@@ -109,13 +126,7 @@ std::string outcome(const Case& its) {
     const std::string before = contents(source, its);
     Host k(its, its.head_size, its.tokens), v(its, its.v_head_size, its.tokens);
     std::vector<int32_t> ids = ids_to(its.tokens);
-    CacheRows rows;
-    rows.k = k.tensor;
-    if (!its.has_v_in_k) rows.v = v.tensor;
-    rows.has_v_in_k = its.has_v_in_k;
-    rows.v_first = its.has_v_in_k ? its.head_size - its.v_head_size : 0;
-    rows.tokens = tensor_of(Type::i32, 1, 1, its.tokens);
-    rows.tokens.data = reinterpret_cast<std::byte*>(ids.data());
+    CacheRows rows = rows_of(its, k, v, ids);
     try {
         source.export_rows(rows);
     } catch (const Error& error) {
@@ -200,6 +211,35 @@ TEST(cache_exports, bring_survivors_rows_and_importance_or_are_refused) {
     }
     EXPECT_GT(kept, 250) << refused << " refused, " << skipped << " skipped";
     EXPECT_GT(refused, 80) << kept << " kept, " << skipped << " skipped";
+}
+
+// The layer has its memory and its counts still, since another one has a token more.
+TEST(cache_exports, rows_come_into_a_layer_whose_tokens_were_evicted_and_removed) {
+    Case its{.config = "window:budget=24,residual=8,cadence=4", .tokens = 60, .layers = 2}, longer = its;
+    longer.tokens = 61;
+    FakeDevice device, other;
+    device.heads_differ = other.heads_differ = true;
+    Cache target(device, request_of(its)), source(other, request_of(its));
+    feed(target, its, 0);
+    feed(target, longer, 1);
+    target.remove(0, 0, its.tokens);
+    target.shift(0, its.tokens, -1, -its.tokens);
+    ASSERT_EQ(target.next_position(0, 0), 0);
+    winnow_cache_stats before{}, after{};
+    target.stats(before);
+    ASSERT_GT(before.evictions, 0U);
+
+    its.tokens = 20;
+    feed(source, its);
+    Host k(its, its.head_size, its.tokens), v(its, its.v_head_size, its.tokens);
+    std::vector<int32_t> ids = ids_to(its.tokens);
+    CacheRows rows = rows_of(its, k, v, ids);
+    source.export_rows(rows);
+    rows.tokens = {};
+    target.import_rows(rows);
+    EXPECT_TRUE(contents(target, its) == contents(source, its));
+    target.stats(after);
+    EXPECT_EQ(after.evictions, before.evictions);
 }
 
 } // namespace

@@ -237,8 +237,7 @@ std::vector<std::byte> RebuiltLayer::state_bytes() {
         if (part.size > 0 && !values.empty())
             std::memcpy(&bytes[part.offset + 4 * at], values.data(), sizeof values[0] * values.size());
     };
-    const Layer& before = cache_.sequence(args_.sequence).layers[static_cast<size_t>(args_.layer)];
-    std::vector<HeadState> heads = before.read_head_state(geometry_);
+    std::vector<HeadState> heads(in_packed_.size());
     for (size_t head = 0; head < heads.size(); ++head) heads[head].live = static_cast<int32_t>(in_packed_[head]);
     put(layout.head_state, heads);
     put(layout.output_sum, ledger_.output_sum);
@@ -284,6 +283,7 @@ void RebuiltLayer::run() {
     Sequence& sequence = cache_.sequence(args_.sequence);
     Layer& old = sequence.layers[static_cast<size_t>(args_.layer)];
     const PickCounts picks = pick_counts(geometry_, old);
+    const uint64_t evictions = old.evictions(geometry_);
     Layer layer(geometry_, args_.layer);
     std::vector<int64_t> slots;
     for (const Part part : geometry_.packed_parts()) slots.push_back(slots_of(part));
@@ -295,6 +295,7 @@ void RebuiltLayer::run() {
     if (const char* what = wrong_with(geometry_, sequence.anchors, layer)) refuse_ledger(what);
     move_to_file(cache_, layer);
     cache_.picks += picks;
+    cache_.evictions += evictions;
     cache_.layer_bytes += layer.bytes() - old.bytes();
     old = std::move(layer);
 }
