@@ -100,7 +100,8 @@ ReservedMemory reserved_memory(CacheState& cache, int64_t tokens) {
     ReservedMemory memory;
     if (!geometry.recalls() || tokens == 0) return memory;
     if (!cache.carried) {
-        const int64_t most = geometry.has_cells() ? geometry.request().cells : geometry.context();
+        // Queries without keys may be more than there are cells.
+        const int64_t most = geometry.has_cells() ? no_end : geometry.context();
         memory.carried = cache.device.allocate(geometry.most_bytes(
             [&](int64_t layer) { return carried_bytes(cache, layer, std::min(tokens_of_piece(cache, layer), most)); }));
     }
