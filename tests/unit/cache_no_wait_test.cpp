@@ -398,5 +398,57 @@ TEST_F(cache_no_wait_reasons, one_entry_of_several_refuses_all_of_them) {
     EXPECT_EQ(cache.next_position(0, 0), 0);
 }
 
+TEST_F(cache_no_wait_reasons, a_wrong_argument_of_any_entry_is_told_before) {
+    SlowDevice slow;
+    const auto invalid = [](const std::string& text) {
+        return std::to_string(WINNOW_ERROR_INVALID_ARGUMENT) + ": " + text;
+    };
+    Cache cache(slow, request_of("none"));
+    Rows too_many(random_, shape.context + 1);
+    const CacheStep long_step = step_of({0, shape.context + 1, true, true}, 0, too_many, 0),
+                    early = step_of({1, 9, false, true}, 0, many_, 0);
+    EXPECT_EQ(why(cache, long_step), invalid("layer 0 of sequence 0 has 0 tokens, and k has 241 more, expected at most "
+                                             "240 together, the cache's context"));
+    EXPECT_EQ(why(cache, early), invalid("q has 9 tokens, but only 0 were appended to layer 0 of sequence 1"));
+    HostRows scores(q_heads, 9, 8);
+    CacheStep narrow = step_of(several_, 0, many_, 0);
+    narrow.scores_out = scores.tensor();
+    EXPECT_EQ(why(cache, narrow), invalid("scores_out has 8 columns, expected at least 9"));
+    std::vector steps = {step_of({2, 1, true, true}, 0, rows_, 0), early};
+    for (CacheStep& each : steps) each.may_wait = false;
+    EXPECT_EQ(refusal_of([&] { cache.step(steps); }),
+              invalid("entries[1]: q has 9 tokens, but only 0 were appended to layer 0 of sequence 1"));
+
+    Cache of_cells(slow, request_of("none", cell_count));
+    Rows two(random_, 2);
+    EXPECT_EQ(why(of_cells, step_of({0, 1, true, true, 0, {150}}, 0, rows_, cell_count)),
+              invalid("cells[0] is 150, expected 0 to 149"));
+    EXPECT_EQ(why(of_cells, step_of({0, 2, true, true, 0, {5, 5}}, 0, two, cell_count)),
+              invalid("cells has 5 twice, expected each once"));
+    CacheStep in_buffer = step_of({0, 1, true, true, 0, {150}}, 0, rows_, cell_count);
+    const std::unique_ptr<Buffer> cells = slow.allocate(4);
+    cells->write(0, rows_.cells.data(), 4);
+    in_buffer.cells.buffer = cells.get();
+    EXPECT_EQ(why(of_cells, in_buffer),
+              would_wait("cells are in a buffer, which has to be read first; give them in host memory"));
+}
+
+// There are more than cells, where these were used again.
+TEST_F(cache_no_wait_reasons, a_reservation_is_enough_for_any_number_of_queries_over_cells) {
+    Cache cache(device_,
+                request_of("winnow:recall=host,k=q8_0,v=q8_0,budget=40000B,residual=16,cadence=8", cell_count));
+    cache.reserve(0, cell_count);
+    Part part{0, cell_count, true, false};
+    for (int32_t cell = 0; cell < cell_count; ++cell) part.cells.push_back(cell);
+    Rows all(random_, cell_count), queries(random_, 2 * cell_count);
+    for (int i = 0; i < 2; ++i) {
+        const CacheStep step = step_of(part, 0, all, cell_count);
+        cache.step({&step, 1});
+    }
+    const CacheStep signs = step_of({0, 9, false, true}, 0, many_, cell_count);
+    cache.step({&signs, 1});
+    EXPECT_EQ(why(cache, step_of({0, 2 * cell_count, false, true}, 0, queries, cell_count)), "");
+}
+
 } // namespace
 } // namespace winnow::cache

@@ -14,12 +14,23 @@
 #include "cache/recall/recall.hpp"
 
 namespace winnow::cache {
+namespace {
+
+// Cells in a buffer, which a call that may not wait cannot read, are none: it is refused.
+std::vector<int32_t> cells_of(const CacheStep& args, int64_t cells) {
+    if (!args.may_wait && args.cells.buffer != nullptr) return {};
+    return read_token_ids(args.cells, "cells", cells);
+}
+
+} // namespace
 
 LayerCall::LayerCall(CacheState& cache, const CacheStep& args)
     : cache_(cache), geometry_(*cache.geometry), args_(args), shape_(geometry_.shape(args.layer)),
       sequence_(cache.sequence(args.sequence)), layer_(sequence_.layers[static_cast<size_t>(args.layer)]),
       appended_(args.appended()), asked_(args.asked()), seen_(layer_.index.next()),
-      cells_(read_token_ids(args.cells, "cells", geometry_.request().cells)) {}
+      cells_(cells_of(args, geometry_.request().cells)) {
+    check();
+}
 
 void LayerCall::check() const {
     const int64_t most = geometry_.has_cells() ? most_seen : geometry_.context();
@@ -38,7 +49,6 @@ void LayerCall::check() const {
 }
 
 void LayerCall::prepare(StepMemory& shared) {
-    check();
     shared_ = &shared;
     const GrowthPlan plan = plan_growth(cache_, layer_, layer_.most_resident() + outside_sinks(0, appended_),
                                         static_cast<bool>(args_.scores_out), shared.scratch_slots);

@@ -44,7 +44,8 @@ public:
     LayerCall& operator=(const LayerCall&) = delete;
     virtual ~LayerCall() = default;
 
-    // A call goes through these in this order. `prepare` checks it and takes its memory, and the layer does not change.
+    // A call, whose arguments were checked when it was made, goes through these in this order. `prepare` takes its
+    // memory, and the layer does not change.
     void prepare(StepMemory& shared);
     void copy_rows(); // into the memory
     void adopt();     // the memory becomes the layer's

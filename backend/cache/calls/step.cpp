@@ -94,6 +94,19 @@ void decode_together(CacheState& cache, std::span<Decode* const> decodes) {
     for (size_t i = 0; i < decodes.size(); ++i) decodes[i]->end(attentions[i]);
 }
 
+// An error of action(i) says which entry it is about.
+template <class Action>
+void for_each_entry(size_t entries, Action action) {
+    for (size_t i = 0; i < entries; ++i) {
+        try {
+            action(i);
+        } catch (const Error& error) {
+            if (entries == 1) throw;
+            throw Error(error.status(), "entries[" + std::to_string(i) + "]: " + error.what());
+        }
+    }
+}
+
 } // namespace
 
 void run_step(CacheState& cache, std::span<const CacheStep> steps, bool marks_event) {
@@ -101,23 +114,20 @@ void run_step(CacheState& cache, std::span<const CacheStep> steps, bool marks_ev
     std::vector<Decode*> together;
     std::vector<LayerCall*> others;
     StepMemory memory;
-    for (const CacheStep& step : steps) {
-        try {
-            if (!step.may_wait) refuse_to_wait(why_waits(cache, step, marks_event));
-            if (steps.size() > 1 && goes_together(*cache.geometry, step)) {
-                auto decode = std::make_unique<Decode>(cache, step);
-                together.push_back(decode.get());
-                calls.push_back(std::move(decode));
-            } else {
-                calls.push_back(make_call(cache, step));
-                others.push_back(calls.back().get());
-            }
-            calls.back()->prepare(memory);
-        } catch (const Error& error) {
-            if (steps.size() == 1) throw;
-            throw Error(error.status(), "entries[" + std::to_string(&step - steps.data()) + "]: " + error.what());
+    for_each_entry(steps.size(), [&](size_t i) { // a wrong argument of any entry says more than why another waits
+        if (steps.size() > 1 && goes_together(*cache.geometry, steps[i])) {
+            auto decode = std::make_unique<Decode>(cache, steps[i]);
+            together.push_back(decode.get());
+            calls.push_back(std::move(decode));
+        } else {
+            calls.push_back(make_call(cache, steps[i]));
+            others.push_back(calls.back().get());
         }
-    }
+    });
+    for_each_entry(steps.size(), [&](size_t i) {
+        if (!steps[i].may_wait) refuse_to_wait(why_waits(cache, steps[i], marks_event));
+    });
+    for_each_entry(steps.size(), [&](size_t i) { calls[i]->prepare(memory); });
     cache.note_peak(memory.bytes);
     for (const auto& call : calls) call->copy_rows();
     for (const auto& call : calls) call->adopt();
