@@ -1,30 +1,12 @@
-// What a call that fails leaves behind: results that are waited for, changes that are undone, and the status that says
-// whether there were any.
+// What a call that fails leaves behind: results that are waited for (device/finishing.hpp), changes that are undone,
+// and the status that says whether there were any.
 #pragma once
 
 #include <new>
 
-#include "device/device.hpp"
+#include "device/finishing.hpp"
 
 namespace winnow::cache {
-
-// Runs, and waits for what was enqueued, also where it fails in the middle. Where the waiting fails, results that it
-// was to bring do not come any more: the caller's memory for them may go.
-template <class Action>
-void finishing(Device& device, Action&& action) {
-    const uint64_t results = device.next_result();
-    try {
-        action();
-        device.finish();
-    } catch (...) {
-        try {
-            device.finish(); // also where it was the waiting that failed
-        } catch (...) {      // what failed first says more
-            device.drop_results_from(results);
-        }
-        throw;
-    }
-}
 
 // Runs what reads or writes a file of rows. Where the file fails it, or there is no memory for rows, `undo` runs.
 template <class Action, class Undo>

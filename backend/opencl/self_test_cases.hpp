@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "device/finishing.hpp"
 #include "device/slots.hpp"
 
 namespace winnow::opencl {
@@ -130,8 +131,7 @@ CaseRows<To> stored_as(Type type, CaseRows<From>& rows, Norm norm = Norm::correc
 template <typename State, typename Run, typename... How>
 std::string difference(Device& device, const State& before, const Run& run, How... how) {
     State found = before, right = before;
-    run(device, found);
-    device.finish();
+    finishing(device, [&] { run(device, found); });
     run(*make_reference(), right);
     return found.compared(right, how...);
 }

@@ -90,8 +90,9 @@ std::string test_page_sign(Device& device) {
     CaseRows<int32_t> right_frames(Type::i32, page_heads, 1, frame_count, -1), right_hot = found.hot.tokens;
     for (int64_t head = 0; head < page_heads; ++head)
         for (int64_t i = 0; i < page_slots; ++i) right_hot.at(head, 0, 2 * page_slots + i) = free_slot;
-    device.launch(PageSign{found.index(), found.cold.segment(), found.hot.segment(), 0, page_count});
-    device.finish();
+    finishing(device, [&] {
+        device.launch(PageSign{found.index(), found.cold.segment(), found.hot.segment(), 0, page_count});
+    });
     CaseRows<float> right = rotated_means(found);
     for (int64_t head = 0; head < page_heads; ++head)
         for (int64_t page = 0; page < page_count; ++page)

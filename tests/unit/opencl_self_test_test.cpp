@@ -443,5 +443,29 @@ TEST_F(opencl_self_test_of, what_cannot_be_tested_is_used_and_the_log_says_so) {
     }
 }
 
+// A device that copies, and is lost after the first launch.
+class LostDevice : public reference::ReferenceDevice {
+public:
+    LostDevice() : ReferenceDevice(plain_request()) {}
+    void finish() override { throw Error(WINNOW_ERROR_DEVICE, "lost"); }
+    uint64_t next_result() const override { return 7; }
+    void drop_results_from(uint64_t result) override { dropped = result; }
+
+    uint64_t dropped = 0;
+};
+
+TEST(opencl_self_test, results_of_a_case_that_fails_are_dropped_with_its_memory) {
+    std::vector<OperationCase> cases(operation_cases().begin(), operation_cases().end());
+    cases.insert(cases.end(), {{"attention", test_attention},
+                               {"prompt", test_prompt},
+                               {"packed rows", test_packed_rows},
+                               {"fused attention", test_fused_attention}});
+    for (const OperationCase& each : cases) {
+        LostDevice device;
+        EXPECT_THROW(each.run(device), Error) << each.operation;
+        EXPECT_EQ(device.dropped, 7U) << each.operation;
+    }
+}
+
 } // namespace
 } // namespace winnow::opencl
