@@ -444,5 +444,15 @@ TEST(cache_budget, refuses_what_does_not_fit) {
         EXPECT_NE(refusal(config, shape).find(part), std::string::npos) << config << "\n" << refusal(config, shape);
 }
 
+// In much less than the test's time limit.
+TEST(cache_budget, layers_may_all_be_unlike) {
+    Shape shape{{}, 2048, 0};
+    for (int64_t k_size = 1; k_size <= 256; ++k_size)
+        for (int64_t v_size = 1; v_size <= 256; ++v_size) shape.layers.push_back({1, 1, k_size, v_size});
+    const Plan made = plan(parse("window:k=f16,v=f16,budget=8G"), shape);
+    EXPECT_EQ(made.layer_tokens.size(), shape.layers.size());
+    EXPECT_LE(made.bytes.total(), uint64_t{8} << 30);
+}
+
 } // namespace
 } // namespace winnow::cache

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
 #include "device/device.hpp"
 #include "device/network.hpp"
@@ -145,19 +146,16 @@ std::vector<HeadsOf> heads_of_layer(const std::vector<RowFormats>& formats, cons
     return all;
 }
 
-// The same of all layers, with the heads together that store alike.
+// The same of all layers, of which those are taken together that are alike.
 std::vector<HeadsOf> all_heads(const Common& common, int64_t residual) {
-    std::vector<HeadsOf> all;
     const std::vector<std::vector<RowFormats>> formats = formats_of_all(common.config, common.shape);
-    for (size_t layer = 0; layer < formats.size(); ++layer)
-        for (const HeadsOf& each :
-             heads_of_layer(formats[layer], layout_of(common, common.shape.layers[layer], residual))) {
-            const auto same =
-                std::find_if(all.begin(), all.end(), [&](const HeadsOf& other) { return other.layout == each.layout; });
-            if (same == all.end())
-                all.push_back(each);
-            else
-                same->count += each.count;
+    std::map<std::pair<LayerShape, std::vector<RowFormats>>, int64_t> layers; // how many there are
+    for (size_t layer = 0; layer < formats.size(); ++layer) ++layers[{common.shape.layers[layer], formats[layer]}];
+    std::vector<HeadsOf> all;
+    for (const auto& [kind, count] : layers)
+        for (HeadsOf each : heads_of_layer(kind.second, layout_of(common, kind.first, residual))) {
+            each.count *= count;
+            all.push_back(each);
         }
     return all;
 }

@@ -1,6 +1,7 @@
 // The sizes of a cache that follow from a configuration and a model's shape.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -43,7 +44,7 @@ struct RowFormats {
     uint64_t heads = 0; // bit h for KV head h; 0: all of them
     int64_t count = 1;  // of heads
     bool has(int64_t head) const { return heads == 0 || (heads >> head & 1) != 0; }
-    friend bool operator==(const RowFormats&, const RowFormats&) = default;
+    friend auto operator<=>(const RowFormats&, const RowFormats&) = default;
 };
 
 // The sizes of a cache.
