@@ -137,11 +137,11 @@ inline void check_reserved(uint32_t value, const char* name) {
 
 // known: the flags that are defined for such a description.
 inline void check_flags(uint32_t flags, const char* name, uint32_t known = 0) {
-    if ((flags & ~known) != 0) {
-        throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ".flags is " + std::to_string(flags) +
-                                                  ", and no version defines other bits than those of " +
-                                                  std::to_string(known));
-    }
+    const uint32_t unknown = flags & ~known;
+    if (unknown == 0) return;
+    throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + ".flags is " + std::to_string(flags) +
+                                              ", of which no version defines " +
+                                              (known == 0 ? "any" : std::to_string(unknown)));
 }
 
 // A description that has flags and extensions: read, and nothing is asked for but known flags.

@@ -1,4 +1,4 @@
-// The statuses that exceptions become.
+// The statuses that exceptions become, and what refusals of flags say.
 #include "api/guard.hpp"
 
 #include <gtest/gtest.h>
@@ -6,6 +6,8 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+
+#include "api/structs.hpp"
 
 namespace winnow::api {
 namespace {
@@ -26,6 +28,20 @@ TEST(api_guard, a_text_is_reported_with_its_status) {
     EXPECT_EQ(reported, std::to_string(WINNOW_ERROR_UNSUPPORTED) + " not here");
     EXPECT_EQ(guarded([] { throw std::bad_alloc(); }, report), WINNOW_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(reported, std::to_string(WINNOW_ERROR_OUT_OF_MEMORY) + " out of host memory");
+}
+
+TEST(api_flags, a_refusal_names_the_bits_that_nobody_knows) {
+    const auto refusal = [](uint32_t flags, uint32_t known) -> std::string {
+        try {
+            check_flags(flags, "desc", known);
+            return "";
+        } catch (const Error& error) {
+            return error.what();
+        }
+    };
+    EXPECT_EQ(refusal(1, 1), "");
+    EXPECT_EQ(refusal(5, 1), "desc.flags is 5, of which no version defines 4");
+    EXPECT_EQ(refusal(5, 0), "desc.flags is 5, of which no version defines any");
 }
 
 } // namespace
