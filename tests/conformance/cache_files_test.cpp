@@ -90,12 +90,17 @@ void run_round_trip(const CacheSetup& setup) {
     const std::string again = folder.file("again");
     ASSERT_EQ(save(second, again), WINNOW_OK) << second.message();
     EXPECT_TRUE(read(path) == read(again)) << "a loaded cache saves another file";
+    const winnow_cache_stats of_first = first.stats(), of_second = second.stats();
     for (int64_t sequence : {0, 1}) {
         std::vector<int64_t> lengths(36, 1);
         lengths.push_back(25);
         ASSERT_EQ(feed({&first, &second}, engine, sequence, lengths), "");
     }
     EXPECT_EQ(second.contents(), first.contents());
+    for (const auto counter :
+         {&winnow_cache_stats::evictions, &winnow_cache_stats::eviction_passes, &winnow_cache_stats::steps})
+        EXPECT_EQ(second.stats().*counter - of_second.*counter, first.stats().*counter - of_first.*counter)
+            << "of what both did";
 }
 
 // What a cache would answer, without changing it: attention of the last token in each layer.
@@ -273,6 +278,7 @@ void run_one_sequence(CacheSetup setup) {
     EXPECT_EQ(target.stats_of(2).evictions, 0u) << "a sequence counts from when it was loaded";
     ASSERT_EQ(state.load(source.caches(), source.get(), 1), WINNOW_OK) << source.message();
     EXPECT_EQ(counters_of(source.stats()), of_source) << "what is loaded again is counted twice";
+    const uint64_t of_source_before = source.stats_of(1).evictions;
     StateInMemory again;
     ASSERT_EQ(again.save(target.caches(), target.get(), 2), WINNOW_OK) << target.message();
     EXPECT_TRUE(again.bytes == state.bytes) << "a loaded sequence saves another stream";
@@ -286,6 +292,7 @@ void run_one_sequence(CacheSetup setup) {
             ASSERT_EQ(target.run(there), WINNOW_OK) << target.message();
             here.out.each([&](const Index& at) { ASSERT_EQ(here.out.get(at), there.out.get(at)) << count; });
         }
+    EXPECT_EQ(target.stats_of(2).evictions, source.stats_of(1).evictions - of_source_before) << "of what both did";
     EXPECT_EQ(portrait_of(target, 2), portrait_of(source, 1));
     EXPECT_EQ(portrait_of(target, 0), first);
 }
