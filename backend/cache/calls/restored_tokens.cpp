@@ -59,7 +59,7 @@ private:
         }
         evict(cache_, layer_, 0, geometry_.cadence(), 0,
               finds_slots(first, count) ? Demanded::by_room : Demanded::by_budget);
-        used_free_listed_.assign(static_cast<size_t>(geometry_.shape(args_.layer).kv_heads), 0);
+        used_free_listed_.assign(static_cast<size_t>(shape_.kv_heads), 0);
     }
 
     // Whether each head has slots of packed segments for what it holds of these tokens.
@@ -74,7 +74,7 @@ private:
 
     // Where the tokens of a run go in the heads that hold them.
     Tensor slots_of_resident(const Run& run, const SlotAppend& append) {
-        const int64_t heads = geometry_.shape(args_.layer).kv_heads;
+        const int64_t heads = shape_.kv_heads;
         std::vector<int32_t> list;
         if (append.slots) list = layer_.read_state<int32_t>(geometry_.state(args_.layer).free_slots);
         std::vector<int32_t>& slots = slots_.emplace_back(static_cast<size_t>(heads * run.count), -1);
