@@ -208,7 +208,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
         return self.length
 
     def get_mask_sizes(self, queries: Any) -> tuple[int, int]:
-        count: int = queries if isinstance(queries, int) else queries.shape[0]  # cache_position before 5.3
+        count: int = queries if isinstance(queries, int) else queries.shape[0]  # cache_position in older transformers
         return self.length + count, 0
 
     def get_max_length(self) -> int:
