@@ -12,7 +12,7 @@ import numpy as np
 from numpy_attention import Case, attention, main
 
 import winnowkv
-from winnowkv import KvCache, Packed, dequantize, hadamard, quantize, sdpa
+from winnowkv import KvCache, Packed, dequantize, hadamard, kv_append, quantize, sdpa
 
 RANDOM = np.random.default_rng(4)
 SHAPE = {"layers": 2, "q_heads": 4, "kv_heads": 2, "head_size": 16, "max_tokens": 128}
@@ -192,6 +192,9 @@ class Jax(Of, Case):
         q = self.make(draw(1, 2, 3, 16))
         self.expect_error("q is a tracer of jax", self.library.jit(lambda each: sdpa(each, q, q)), q)
         self.expect_error("out may not be written", sdpa, q, q, q, out=q + 0)
+        cache = q + 0
+        self.expect_error("k_cache may not be written", kv_append, q[:, :, :1], None, cache, None, [0])
+        np.testing.assert_array_equal(cache, q)
 
 
 class Mlx(Of, Case):
@@ -217,6 +220,9 @@ class Mlx(Of, Case):
         q, k, v = (self.make(draw(1, 5, heads, 16)).swapaxes(1, 2) for heads in (4, 2, 2))
         self.assert_close(self.numbers(sdpa(q, k, v)), attention(*map(np.array, (q, k, v)))["out"])
         self.expect_error("out may not be written", sdpa, q, k, v, out=q + 0)
+        cache = k + 0
+        self.expect_error("k_cache may not be written", kv_append, k[:, :, :1], None, cache, None, [4])
+        np.testing.assert_array_equal(np.array(cache), np.array(k))
 
 
 class Exporter:

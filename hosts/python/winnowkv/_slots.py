@@ -103,8 +103,8 @@ class Slot:
                 raise InvalidArgument(f"{name} has the strides {strides} in bytes, expected none below 0; "
                                       f"{arrays.copy} has none")
         if self.is_output and not view.is_writable:
-            raise InvalidArgument(f"{name} may not be written, expected an array that may; without {name} a new one "
-                                  f"is made")
+            otherwise = "; without out= a new one is made" if name == "out" else ""
+            raise InvalidArgument(f"{name} may not be written, expected an array that may be{otherwise}")
         pad = 4 - len(shape)
         self.shape, self.rank, self.type, self.arrays = (1,) * pad + tuple(shape), len(shape), view.type, arrays
         _pack(self.tensor, 0, _SIZE, view.type, view.buffer or 0, view.address, 0, *self.shape,
