@@ -317,8 +317,8 @@ def _attention(module: Any, query: Any, key: Any, value: Any, attention_mask: An
     make = torch.empty if mask.is_whole else torch.zeros
     out = make((batch, count, query.shape[1], value.shape[3]), dtype=query.dtype)
     if rows:
-        cache.kv.step(layer.number, key, value, query, out=out.transpose(1, 2), scale=scaling, softcap=softcap,
-                      window=mask.window, sinks=s_aux, **rows)
+        cache.kv.step(layer.number, key, value, query, out=out.transpose(1, 2), scale=scaling, softcap=softcap or None,
+                      window=mask.window or None, sinks=s_aux, **rows)
     layer.length += count
     layer.is_waiting = False
     return out, None
