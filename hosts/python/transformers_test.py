@@ -258,6 +258,7 @@ class Transformers(Case):
     def test_smollm2(self):
         folder, file = os.path.split(os.environ["WINNOW_GGUF"])
         tokens = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=file)
+        tokens.pad_token = tokens.pad_token or tokens.eos_token
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32).eval()
         text = "The keeper wrote in his log. " + " ".join(f"Day {day}: {day * 7 % 13} ships." for day in range(9))
         inputs = dict(tokens([text, text[70:]], return_tensors="pt", padding=True, padding_side="left"))
