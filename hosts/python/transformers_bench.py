@@ -61,7 +61,7 @@ def main():
     for tokens in map(int, options.tokens.split(",")):
         ids = torch.randint(3, SHAPE["vocab_size"], (1, tokens))
         found = {"sdpa": [], "winnow": []}
-        cache = WinnowCache(model, options.config, context=tokens + options.new, device=context)
+        cache = WinnowCache(model, options.config, max_tokens=tokens + options.new, context=context)
         for number in range(options.rounds + 1):
             for kind, measured in found.items():
                 if options.only in (None, kind):
