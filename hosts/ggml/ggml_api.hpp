@@ -29,6 +29,7 @@ public:
     explicit GgmlApi(const HostLibrary* host = nullptr) : host_(host) {}
     const std::string& missing() const { return missing_; } // names of functions that the host does not have
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): it declares the name
 #define WINNOW_GGML(name) decltype(&ggml_##name) name = find<decltype(&ggml_##name)>("ggml_" #name)
     WINNOW_GGML(version);
     WINNOW_GGML(backend_buffer_init);
