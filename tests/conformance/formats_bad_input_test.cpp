@@ -157,7 +157,7 @@ void register_format_bad_input() {
         c.src.shape[2] = c.dst.shape[2] = 4;
         c.row_indices.shape[3] = 4;
     });
-    add<dequantize>("packed_target", "dst", [](Calls& c) { c.dequantize.dst = &c.dst; });
+    add<dequantize>("packed_target", "dst", [](Calls& c) { c.dequantize.dst = &c.src; });
     add<dequantize>("fewer_rows_than_indices", "row_indices", [](Calls& c) { c.row_indices.shape[3] = 3; });
     add<dequantize>("all_rows_into_fewer", "dst", [](Calls& c) { c.dequantize.row_indices = nullptr; });
     add<dequantize>("target_on_source", "dst", [](Calls& c) {
