@@ -44,7 +44,7 @@ struct RowFormats {
     uint64_t heads = 0; // bit h for KV head h; 0: all of them
     int64_t count = 1;  // of heads
     bool has(int64_t head) const { return heads == 0 || (heads >> head & 1) != 0; }
-    friend auto operator<=>(const RowFormats&, const RowFormats&) = default;
+    friend auto operator<=>(const RowFormats&, const RowFormats&) = default; // NOLINT(modernize-use-nullptr)
 };
 
 // The sizes of a cache.

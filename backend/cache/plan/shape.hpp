@@ -12,7 +12,7 @@ struct LayerShape {
     int64_t kv_heads = 1;
     int64_t head_size = 1;   // of keys
     int64_t v_head_size = 1; // of values
-    friend auto operator<=>(const LayerShape&, const LayerShape&) = default;
+    friend auto operator<=>(const LayerShape&, const LayerShape&) = default; // NOLINT(modernize-use-nullptr)
 };
 
 struct Shape {
