@@ -180,6 +180,7 @@ void check_neighbours(std::vector<T> all, Less less, Clash clash) {
 
 void expect_distinct(const std::vector<cache::CacheStep>& steps, const std::vector<Rows>& rows) {
     std::vector<int64_t> sequences;
+    sequences.reserve(steps.size());
     for (const cache::CacheStep& step : steps) sequences.push_back(step.sequence);
     check_neighbours(sequences, std::less{}, [](int64_t a, int64_t b) {
         if (a == b) invalid("sequence " + std::to_string(a) + " is in entries twice, expected each once");

@@ -241,6 +241,7 @@ void LayerSteps::attend_together(const winnow_sdpa_desc& sdpa, const std::vector
     }
     std::vector<winnow_tensor> masks;
     std::vector<winnow_cache_entry> entries;
+    masks.reserve(slices.size());
     for (const Slice& each : slices) masks.push_back(slice_of(*sdpa.attn_mask, each.index));
     for (const Slice& each : slices) {
         winnow_cache_entry& entry = entries.emplace_back(entry_of(each.stream));

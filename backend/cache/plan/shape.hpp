@@ -10,8 +10,8 @@ namespace winnow::cache {
 struct LayerShape {
     int64_t q_heads = 1; // a multiple of kv_heads
     int64_t kv_heads = 1;
-    int64_t head_size = 1;   // of keys
-    int64_t v_head_size = 1; // of values
+    int64_t head_size = 1;                                                   // of keys
+    int64_t v_head_size = 1;                                                 // of values
     friend auto operator<=>(const LayerShape&, const LayerShape&) = default; // NOLINT(modernize-use-nullptr)
 };
 
