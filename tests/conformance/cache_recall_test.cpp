@@ -28,18 +28,6 @@
 namespace winnow::conformance {
 namespace {
 
-// With the cold tier in memory and in a file, where every output has the same bits.
-void run(Schedule schedule) {
-    const ScheduleResult result = run_schedule(schedule);
-    if (!result.wrong.empty()) FAIL() << result.wrong;
-    const TemporaryFolder folder;
-    schedule.setup.recall->cold_tier = folder.path();
-    const ScheduleResult in_file = run_schedule(schedule);
-    if (!in_file.wrong.empty()) FAIL() << in_file.wrong;
-    EXPECT_EQ(result.digest, in_file.digest);
-    EXPECT_TRUE(folder.names().empty()) << folder.names().front();
-}
-
 // Some positions whose keys the last query is to find again by their signatures.
 struct Planted {
     int64_t prompt = 260, decoded = 1; // tokens
@@ -177,42 +165,43 @@ void register_schedules() {
         const uint64_t seed = static_cast<uint64_t>(7000 + shape);
         const CacheSetup everything = recall_setup(shape, "1G");
         register_cache_test("recall", "everything_" + shape_name(shape), __FILE__, __LINE__, [=] {
-            run({.setup = everything, .seed = options().seed + seed, .operations = 60, .changes = false});
+            run_in_both_tiers({.setup = everything, .seed = options().seed + seed, .operations = 60, .changes = false});
         });
         const CacheSetup newest = recall_setup_of_newest(shape, "1G");
         if (shape % 2 == 1)
             register_cache_test("recall", "newest_" + shape_name(shape), __FILE__, __LINE__, [=] {
-                run({.setup = newest, .seed = options().seed + seed, .operations = 60, .changes = false});
+                run_in_both_tiers({.setup = newest, .seed = options().seed + seed, .operations = 60, .changes = false});
             });
         CacheSetup some = recall_setup(shape, "90000B");
         some.head_size = some.v_head_size = 64; // for which that is some pages
         if (shape == 3) continue;
         register_cache_test("recall", "some_" + shape_name(shape), __FILE__, __LINE__, [=] {
-            run({.setup = some,
-                 .seed = options().seed + seed,
-                 .operations = 60,
-                 .changes = false,
-                 .tells_picks = true});
+            run_in_both_tiers({.setup = some,
+                               .seed = options().seed + seed,
+                               .operations = 60,
+                               .changes = false,
+                               .tells_picks = true});
         });
         if (shape % 2 == 1) continue;
         some.policy = Policy::window; // keeps the newest alone
         some.budget = 150;
         register_cache_test("recall", "some_of_the_newest_" + shape_name(shape), __FILE__, __LINE__, [=] {
-            run({.setup = some,
-                 .seed = options().seed + seed,
-                 .operations = 60,
-                 .changes = false,
-                 .tells_picks = true});
+            run_in_both_tiers({.setup = some,
+                               .seed = options().seed + seed,
+                               .operations = 60,
+                               .changes = false,
+                               .tells_picks = true});
         });
     }
     register_cache_test("recall", "large_rows", __FILE__, __LINE__, [=] {
-        run({.setup = recall_setup_of_large_rows(), .seed = options().seed + 7100, .operations = 25, .changes = false});
+        run_in_both_tiers(
+            {.setup = recall_setup_of_large_rows(), .seed = options().seed + 7100, .operations = 25, .changes = false});
     });
     CacheSetup small = recall_setup(1, "1G"); // for a simulator
     small.layers = small.kv_heads = 1;
     small.context = 90;
     register_cache_test("recall", "small", __FILE__, __LINE__, [=] {
-        run({.setup = small, .seed = options().seed, .operations = 3, .edits = false, .changes = false});
+        run_in_both_tiers({.setup = small, .seed = options().seed, .operations = 3, .edits = false, .changes = false});
     });
     CacheSetup anchored = recall_setup(0, "90000B");
     anchored.head_size = anchored.v_head_size = 64;

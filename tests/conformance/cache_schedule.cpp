@@ -1,6 +1,8 @@
 // Draws and runs schedules.
 #include "cache_schedule.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <deque>
 #include <numeric>
@@ -390,6 +392,17 @@ ScheduleResult run_schedule(const Schedule& schedule) {
     } catch (const std::exception& error) {
         return {error.what(), "", 0, 0, 0};
     }
+}
+
+void run_in_both_tiers(Schedule schedule) {
+    const ScheduleResult result = run_schedule(schedule);
+    if (!result.wrong.empty()) FAIL() << result.wrong;
+    const TemporaryFolder folder;
+    schedule.setup.recall->cold_tier = folder.path();
+    const ScheduleResult in_file = run_schedule(schedule);
+    if (!in_file.wrong.empty()) FAIL() << in_file.wrong;
+    EXPECT_EQ(result.digest, in_file.digest);
+    EXPECT_TRUE(folder.names().empty()) << folder.names().front();
 }
 
 } // namespace winnow::conformance

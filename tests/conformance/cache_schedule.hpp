@@ -27,5 +27,7 @@ struct ScheduleResult {
 };
 
 ScheduleResult run_schedule(const Schedule& schedule);
+// Expects it to be right with the cold tier in memory and in a file, and every output to have the same bits.
+void run_in_both_tiers(Schedule schedule);
 
 } // namespace winnow::conformance

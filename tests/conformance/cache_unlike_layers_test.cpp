@@ -9,7 +9,6 @@
 #include "cache_registration.hpp"
 #include "cache_schedule.hpp"
 #include "registered_cases.hpp"
-#include "temporary_folder.hpp"
 
 namespace winnow::conformance {
 namespace {
@@ -17,17 +16,6 @@ namespace {
 void run(const Schedule& schedule) {
     const ScheduleResult result = run_schedule(schedule);
     if (!result.wrong.empty()) FAIL() << result.wrong;
-}
-
-// With the cold tier in memory and in a file, where every output has the same bits.
-void run_recall(Schedule schedule) {
-    const ScheduleResult result = run_schedule(schedule);
-    if (!result.wrong.empty()) FAIL() << result.wrong;
-    const TemporaryFolder folder;
-    schedule.setup.recall->cold_tier = folder.path();
-    const ScheduleResult in_file = run_schedule(schedule);
-    if (!in_file.wrong.empty()) FAIL() << in_file.wrong;
-    EXPECT_EQ(result.digest, in_file.digest);
 }
 
 void expect_same(const TestTensor& own, const TestTensor& alike, const char* name) {
@@ -122,11 +110,11 @@ void register_cache_unlike_layers() {
             const bool tells_picks = std::string(budget) != "1G";
             register_cache_test(suite, std::string("recall_") + budget + "_" + shape_name(shape), __FILE__, __LINE__,
                                 [=] {
-                                    run_recall({.setup = setup,
-                                                .seed = options().seed + static_cast<uint64_t>(shape),
-                                                .operations = 40,
-                                                .changes = false,
-                                                .tells_picks = tells_picks});
+                                    run_in_both_tiers({.setup = setup,
+                                                       .seed = options().seed + static_cast<uint64_t>(shape),
+                                                       .operations = 40,
+                                                       .changes = false,
+                                                       .tells_picks = tells_picks});
                                 });
         }
 }
