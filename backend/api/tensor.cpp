@@ -182,6 +182,7 @@ void expect_apart(const std::vector<NamedTensor>& outputs, const std::vector<Nam
         bool is_output;
     };
     std::vector<Place> places;
+    places.reserve(outputs.size() + inputs.size());
     for (const std::vector<NamedTensor>* side : {&outputs, &inputs})
         for (const NamedTensor& each : *side) {
             if (each.tensor.buffer == nullptr && each.tensor.data == nullptr) continue;
