@@ -65,7 +65,7 @@ Tensor scratch_of(std::unique_ptr<Buffer>& buffer, std::array<int64_t, 4> shape,
 
 // v_threshold: as in self_test_attention.cpp.
 std::string attend_fused(const FusedSizes& sizes, float v_threshold, Device& device) {
-    const auto& [heads, dense, packed] = sizes;
+    const int64_t heads = sizes.heads, dense = sizes.dense, packed = sizes.packed;
     const int64_t q_heads = heads * fused_group;
     CaseNumbers numbers;
     const auto drawn = [&numbers](int64_t of, int64_t rows) {
