@@ -1,5 +1,5 @@
-"""Tests winnowkv.transformers with the oldest and the newest release of transformers that it serves, on tiny random
-models and on SmolLM2-135M.
+"""Tests winnowkv.transformers and winnowkv.compare with the oldest and the newest release of transformers that they
+serve, on tiny random models and on SmolLM2-135M.
 
 PyPI's torch for x86-64 needs CUDA's libraries. This command downloads three small ones, and makes stand-ins without
 content for the others, which take 2.4 GB; such a torch computes on the CPU. The two environments take 2 GB in
@@ -23,6 +23,7 @@ WITHOUT_NEEDS = (f"torch=={TORCH}", "nvidia-cuda-runtime==13.5.37", "nvidia-cuda
 NEEDS = ("numpy==2.4.6", "filelock", "fsspec", "jinja2", "networkx", "psutil", "sympy", "typing-extensions",
          "setuptools")
 GGUF = "0.19.0"  # with which, and with accelerate, transformers reads SmolLM2
+PANDAS, MATPLOTLIB = "3.1.1", "3.11.2"  # which winnowkv.compare needs
 
 # The libraries that torch links and that get a stand-in: how its file and its functions begin.
 PREFIXES = {"libnccl": "nccl", "libcusparseLt": "cusparseLt", "libnvshmem_host": "nvshmem", "libcufft": "cufft",
@@ -89,7 +90,8 @@ def python_of(release, torch_environment):
     def add(environment):
         (packages_of(environment) / "torch.pth").write_text(f"{packages_of(torch_environment)}\n")
 
-    return parts.python_with(f"transformers-{release}-{GGUF}", (f"transformers=={release}", f"gguf=={GGUF}"), add)
+    packages = (f"transformers=={release}", f"gguf=={GGUF}", f"pandas=={PANDAS}", f"matplotlib=={MATPLOTLIB}")
+    return parts.python_with(f"transformers-{release}-{GGUF}-{PANDAS}-{MATPLOTLIB}", packages, add)
 
 
 def main():
@@ -98,11 +100,12 @@ def main():
         raise Failure(f"there is no {options.backend}; build it, or name another one with --backend")
     parts.setup("test")
     torch_environment = parts.python_with(f"torch-{TORCH}", NEEDS, add_torch).parent.parent
-    test = parts.SOURCE / "hosts" / "python" / "transformers_test.py"
+    tests = [parts.SOURCE / "hosts" / "python" / f"{name}_test.py" for name in ("transformers", "compare")]
     for release in (OLDEST, NEWEST):
         python = python_of(release, torch_environment)
         parts.say(f"testing with transformers {release}")
-        parts.run([python, "-B", test, options.backend], env=os.environ | {"WINNOW_GGUF": str(parts.model())})
+        for test in tests:
+            parts.run([python, "-B", test, options.backend], env=os.environ | {"WINNOW_GGUF": str(parts.model())})
 
 
 if __name__ == "__main__":
