@@ -198,7 +198,7 @@ class Compare(Case):
             sizes, values = lines["winnow"].get_data()
             winnow = table[table.family == "winnow"].sort_values("bytes_per_token")
             self.assertEqual((list(sizes), list(values)), (list(winnow.bytes_per_token), list(winnow[loss])))
-            self.assertEqual({text.get_text() for text in axes.texts}, set(table.index))
+            self.assertEqual([text.get_text() for text in axes.texts].count("budget=1/4"), 2)
         self.assertEqual(min(plot(table).axes[0].containers[-1].lines[0].get_ydata()), 1e-6)
         self.expect_error("expected kld or increase_percent", plot, table, "bytes")
 

@@ -111,7 +111,9 @@ def plot(table: pandas.DataFrame, loss: str = "kld") -> Any:
         axes.errorbar(members.bytes_per_token, values, members[error], marker="o", markersize=4, capsize=2,
                       label=family)
         for name, size, value in zip(members.index, members.bytes_per_token, values):
-            axes.annotate(name, (size, value), xytext=(4, 4), textcoords="offset points", fontsize=7)
+            text = name.removeprefix(family).lstrip(":,")  # the legend has the family
+            axes.annotate(text, (size, value), xytext=(4, 4), textcoords="offset points", fontsize=7)
+    axes.margins(x=0.12)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     if loss == "kld":
