@@ -23,6 +23,7 @@ except ImportError as missing:
 
 import numpy as np
 import numpy_attention
+import pandas
 import torch
 import transformers
 from matplotlib.figure import Figure
@@ -200,6 +201,8 @@ class Compare(Case):
             self.assertEqual((list(sizes), list(values)), (list(winnow.bytes_per_token), list(winnow[loss])))
             self.assertEqual([text.get_text() for text in axes.texts].count("budget=1/4"), 2)
         self.assertEqual(min(plot(table).axes[0].containers[-1].lines[0].get_ydata()), 1e-6)
+        self.assertEqual(plot(table).axes[0].get_title(), f"{COUNT} contexts of {LENGTH} tokens, mode decode")
+        plot(pandas.read_csv(io.StringIO(table.to_csv()), index_col=0))
         self.expect_error("expected kld or increase_percent", plot, table, "bytes")
 
     def test_notebook(self):

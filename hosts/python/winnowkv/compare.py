@@ -120,7 +120,9 @@ def plot(table: pandas.DataFrame, loss: str = "kld") -> Any:
         axes.set_yscale("log", nonpositive="clip")
     axes.set_xlabel("KV cache (bytes per token)")
     axes.set_ylabel(label)
-    axes.set_title("{contexts} contexts of {context_tokens} tokens, mode {mode}".format(**table.attrs), fontsize=9)
+    if table.attrs:  # which a table that was read from a file lacks
+        title = "{contexts} contexts of {context_tokens} tokens, mode {mode}".format(**table.attrs)
+        axes.set_title(title, fontsize=9)
     axes.legend(fontsize=8)
     pyplot.close(figure)  # a notebook shows what is returned, and would show it twice
     return figure
