@@ -10,6 +10,7 @@ import threading
 import weakref
 from pathlib import Path
 
+import external_policy
 import numpy as np
 from numpy_attention import Case, attention, main
 
@@ -275,7 +276,7 @@ class Policies(Case):
             return importance + self.probabilities(scores).sum(3).mean(2)
 
         sums = "h2o:statistic=probability,accumulation=sum,alpha=1,heavy=24,"
-        for policy, name in ((tova, "tova:grace=0,"), (h2o, sums)):
+        for policy, name in ((tova, "tova:grace=0,"), (external_policy.tova, "tova:grace=0,"), (h2o, sums)):
             results = []
             for config, function in ((f"{name}budget=48,recent=20,k=f32,v=f32", None),
                                      ("external:budget=48,recent=20,k=f32,v=f32", policy)):

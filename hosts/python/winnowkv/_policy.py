@@ -35,35 +35,45 @@ class Memory:
 
 
 class Importance:
-    """What a policy said last: [layers, kv_heads, tokens]."""
+    """What a policy said last: [layers, kv_heads, tokens]. Each row in memory has room for one token more, which is
+    worth 0, so that the next step of one token finds its array."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows  # layers * kv_heads
-        self._memories = Memory(), Memory()
+        self._memories = Memory(), Memory()  # what a policy sees, and where its result goes
+        self._columns = 0  # of a row in memory
         self.tokens = 0
 
     def cut(self, tokens: int) -> None:
         """Forgets later tokens."""
-        self._resize(min(self.tokens, tokens))
+        if tokens < self.tokens:
+            self._copy(self._rows_of(), tokens, tokens)
 
     def grow(self, tokens: int) -> memoryview:
         """As many tokens, of which the new ones are worth 0."""
-        if tokens != self.tokens:
-            self._resize(tokens)
+        if tokens != self._columns:
+            self._copy(self._rows_of(), min(tokens, self.tokens), tokens)
+        self.tokens = tokens
         return self._memories[0].view(self._rows * tokens)
 
-    def _resize(self, tokens: int) -> None:
-        source, target = self._memories
-        target.reserve(self._rows * tokens)
-        ctypes.memset(target.address, 0, SIZE * self._rows * tokens)
-        size = SIZE * min(tokens, self.tokens)
-        for row in range(self._rows):
-            memmove(target.address + SIZE * row * tokens, source.address + SIZE * row * self.tokens, size)
-        self._memories, self.tokens = (target, source), tokens
+    def set(self, rows: Iterable[int]) -> None:
+        """Takes as many tokens as grow() gave from rows at these addresses."""
+        self._copy(rows, self.tokens, self.tokens + 1)
 
     def row(self, row: int) -> int:
         """Where the numbers of a layer's KV head begin."""
-        return self._memories[0].address + SIZE * row * self.tokens
+        return self._memories[0].address + SIZE * row * self._columns
+
+    def _rows_of(self) -> Iterable[int]:
+        return map(self.row, range(self._rows))
+
+    def _copy(self, rows: Iterable[int], tokens: int, columns: int) -> None:
+        source, target = self._memories
+        target.reserve(self._rows * columns)
+        ctypes.memset(target.address, 0, SIZE * self._rows * columns)
+        for at, row in enumerate(rows):
+            memmove(target.address + SIZE * at * columns, row, SIZE * tokens)
+        self._memories, self._columns, self.tokens = (target, source), columns, tokens
 
 
 class Observed:
@@ -76,6 +86,7 @@ class Observed:
         self._memory = Memory()
         self.importance = Importance(rows)
         self.is_known = True  # whether importance is what the cache has
+        self.next: dict[int, int] = {}  # the next position of layers, which saves asking the cache
 
     def tensor(self, slot: Slot, layer: int, step: tuple[int, ...]) -> None:
         """Has the scores of a layer go to their place. Another step than the one before begins anew."""
@@ -85,9 +96,8 @@ class Observed:
             self.layers.clear()
             self.step = step
             self._memory.reserve(layers * heads * queries * columns)
-        strides = (SIZE * heads * queries * columns, SIZE * queries * columns, SIZE * columns, SIZE)
-        slot.place(View(_abi.F32, "", self._memory.address + layer * strides[0], (1, heads, queries, columns),
-                                strides, True), _arrays.PLAIN)
+        address = self._memory.address + SIZE * layer * heads * queries * columns
+        slot.lay(_arrays.PLAIN, address, (1, heads, queries, columns), _abi.F32)
         self.layers.add(layer)
 
     def scores(self, arrays: Arrays, kv_heads: int) -> Any:
@@ -96,15 +106,6 @@ class Observed:
         _, queries, columns = self.step
         shape = (layers, kv_heads, heads // kv_heads, queries, columns)
         return arrays.shaped(self._memory.view(layers * heads * queries * columns), shape)
-
-    def held(self, kv_heads: int) -> Any:
-        """Which tokens each KV head holds, by numpy: bool [layers * kv_heads, columns]. It is what the last query
-        sees, so it takes a step without a window."""
-        layers, heads = self._shape
-        _, queries, columns = self.step
-        scores = _arrays.own().shaped(self._memory.view(layers * heads * queries * columns),
-                                      (layers * kv_heads, heads // kv_heads, queries, columns))
-        return (scores[:, :, -1] != float("-inf")).any(1)
 
 
 class Runner:
@@ -138,9 +139,15 @@ class Runner:
         """The sequence was truncated."""
         if sequence in self._sequences:
             self._sequences[sequence].layers.clear()
+            self._sequences[sequence].next.clear()
             self._sequences[sequence].importance.cut(length)
 
-    def run(self, sequence: int, arrays: Arrays, has_window: bool) -> None:
+    def lose_positions(self) -> None:
+        """Tokens are appended without the policy's steps."""
+        for observed in self._sequences.values():
+            observed.next.clear()
+
+    def run(self, sequence: int, arrays: Arrays) -> None:
         """Calls the policy, if all layers had the step, and tells the cache what it says. Raises what the policy does,
         and InvalidArgument where its result has another shape."""
         observed = self.observed(sequence)
@@ -153,33 +160,20 @@ class Runner:
         if not observed.is_known:
             self._ask(sequence, importance)
         shape = (self._layers, self._kv_heads, columns)
-        # Before the policy, which may write into the scores. It needs numpy, and scores of all that is held.
-        held = None if has_window or _arrays.own() is _arrays.PLAIN else observed.held(self._kv_heads)
         observed.is_known = False  # while the policy may write into it
         result = self.policy(observed.scores(arrays, self._kv_heads), arrays.shaped(numbers, shape))
         self._take(result, importance, shape, arrays)
         observed.is_known = True
-        if held is None:
-            self._tell_all(sequence, importance)
-        else:
-            self._tell_held(sequence, importance, held)
+        self._tell(sequence, importance)
 
-    def _tell_all(self, sequence: int, importance: Importance) -> None:
+    def _tell(self, sequence: int, importance: Importance) -> None:
+        """Names all tokens in order, which costs the cache least: it passes over those that a head does not hold."""
         if len(self._positions) < importance.tokens:
             self._positions = (c_int64 * (2 * importance.tokens))(*range(2 * importance.tokens))
         positions = ctypes.addressof(self._positions)
         for row in range(self._layers * self._kv_heads):
             self._set(sequence, row // self._kv_heads, row % self._kv_heads, positions, importance.row(row),
                       importance.tokens)
-
-    def _tell_held(self, sequence: int, importance: Importance, held: Any) -> None:
-        """The cache takes time for each token that it is told of, also of those that are gone."""
-        rows = _arrays.own().shaped(importance.grow(importance.tokens), held.shape)
-        for row, holds in enumerate(held):
-            positions = holds.nonzero()[0]
-            numbers = rows[row][positions]
-            self._set(sequence, row // self._kv_heads, row % self._kv_heads, positions.ctypes.data,
-                      numbers.ctypes.data, len(positions))
 
     def _ask(self, sequence: int, importance: Importance) -> None:
         for row in range(self._layers * self._kv_heads):
@@ -201,5 +195,4 @@ class Runner:
         if slot.shape[1:] != shape:
             raise InvalidArgument(f"the policy returned the shape {list(slot.shape[1:])}, expected {list(shape)}")
         begin, (_, layer, head, _) = slot.tensor.data, slot.tensor.stride
-        for row in range(shape[0] * shape[1]):
-            memmove(importance.row(row), begin + row // shape[1] * layer + row % shape[1] * head, SIZE * shape[2])
+        importance.set(begin + layer * at + head * its for at in range(shape[0]) for its in range(shape[1]))

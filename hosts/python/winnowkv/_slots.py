@@ -73,13 +73,17 @@ class Slot:
     def make(self, arrays: Arrays, shape: tuple[int, ...], number: int) -> Any:
         """A new array for an output, which `arrays.finished` turns into the result."""
         raw, address = arrays.empty(shape, number)
+        self.lay(arrays, address, shape, number)
+        return raw
+
+    def lay(self, arrays: Arrays, address: int, shape: tuple[int, ...], number: int) -> None:
+        """Describes memory of our own, in C's order, that an output goes to."""
         made = arrays, shape, number
         if made == self._made:
             self.tensor.data = address
         else:
             self.place(View(number, "", address, shape, contiguous(shape, _abi.SIZES[number]), True), arrays)
             self._made = made
-        return raw
 
     def place(self, view: View, arrays: Arrays) -> None:
         """Fills the struct. Raises InvalidArgument."""

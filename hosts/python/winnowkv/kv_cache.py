@@ -158,6 +158,8 @@ class KvCache(CacheCalls, Owner):
                 if type(sequence) is not int:
                     sequence = _numbers_of(sequence)
                 runner = None if q is None else self._runner
+                if q is None and self._runner is not None:
+                    self._runner.lose_positions()
                 if entries is None and scores is False and mask is None and runner is None and type(sequence) is int:
                     step.set_only(sequence, drafts)
                     step.run()
@@ -203,7 +205,7 @@ class KvCache(CacheCalls, Owner):
         self._last = arrays = rows.arrays
         if runner is not None:
             for each in entries:
-                runner.run(each.sequence, arrays, bool(step.desc.window_left))
+                runner.run(each.sequence, arrays)
         result = made if made is out else arrays.finished(made)
         if all(each.scores is False for each in entries):
             return result
@@ -231,8 +233,10 @@ class KvCache(CacheCalls, Owner):
         """How many columns the scores of a step have."""
         if self.cells:
             return self.cells
-        is_appended = bool(self._step.desc.k)
-        return self.next_position(layer, sequence) + (count if is_appended else 0)
+        begin = None if self._runner is None else self._runner.observed(sequence).next.get(layer)
+        if begin is None:
+            begin = self.next_position(layer, sequence)
+        return begin + (count if self._step.desc.k else 0)
 
     def _observe(self, layer: int, entries: Sequence[Entry], runner: Runner) -> None:
         """The step in up to three: the tokens whose scores the policy does not get, those whose scores it gets, and
@@ -256,12 +260,15 @@ class KvCache(CacheCalls, Owner):
                 continue
             step.set_entries([Entry(each.sequence, each.batch, first, length, length if which == 2 else 0)
                               for each, first, length in part])
-            if which == 1:
-                for at, (each, _, length) in enumerate(part):
-                    columns = self._columns(layer, each.sequence, length)
-                    begin = columns - length
-                    runner.observed(each.sequence).tensor(step.scores_slot(at), layer, (begin, length, columns))
+            after = [self._columns(layer, each.sequence, length) for each, _, length in part]
+            seen = [runner.observed(each.sequence) for each, _, _ in part]
+            for at, (observed, columns, (_, _, length)) in enumerate(zip(seen, after, part)):
+                if which == 1:
+                    observed.tensor(step.scores_slot(at), layer, (columns - length, length, columns))
+                observed.next.pop(layer, None)  # until the step is made
             step.run()
+            for observed, columns in zip(seen, after):
+                observed.next[layer] = columns
 
     # ---- A policy of one's own --------------------------------------------------------------------------------
 
