@@ -4,7 +4,6 @@
 """
 
 import re
-import shutil
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import Annotated
 
 import typer
 
-import llama_tokens
 import options
-import rows
-from winnow_eval import Failure, cli, divergence, store, text
-from winnow_eval.progress import Progress, say
+import torch_plan
+from winnow_eval import Failure, cli
 
 HELP = """What presses of kvpress cost in quality, by the logits of a GGUF model in torch on the CPU.
 
@@ -26,10 +23,6 @@ it was interrupted. DIR/kvpress.json is for winnow eval --with."""
 PRESSES = {"expected-attention": "ExpectedAttentionPress", "keydiff": "KeyDiffPress", "lagkv": "LagKVPress",
            "tova": "TOVAPress", "snapkv": "SnapKVPress"}
 NO_PRESS = "none"
-SAME = 1e-6  # mean divergence of the control run, which sums the same numbers in another order
-METHOD = 1  # how a result follows from what the model gives; results of another one are not found again
-TOKEN_BY_TOKEN = 12  # times as long as in one piece
-FILE = "kvpress.json"
 
 
 @dataclass(frozen=True)
@@ -41,6 +34,11 @@ class Row:
     mode: str
     keep: int  # tokens: of the prompt in batches; of all that the cache holds at most, decoding
     interval: int  # tokens from one compression to the next, decoding
+    identity = {}  # the name says all
+
+    @property
+    def is_control(self):
+        return not self.press
 
     @property
     def kind(self):
@@ -116,103 +114,6 @@ def planned(presses, keep, interval, modes, context):
     return made
 
 
-class Plan:
-    """What is to be measured, and what of it is kept already.
-
-    contexts: {length: (rows, [tokens of each context])}; identity: of all that determines a result but the row and the
-    tokens.
-    """
-
-    def __init__(self, kept, contexts, identity):
-        self.kept, self.contexts, self.identity = kept, contexts, identity
-        self.parts, self.refused = {}, {}  # of (context, row): parts in their order; a reason
-        for context, (found, tokens) in contexts.items():
-            for row in found:
-                reason = row.why_not(divergence.first_scored(context))
-                if reason:
-                    self.refused[context, row] = reason
-                self.parts[context, row] = [kept.get("kvpress", self._identity(row, some)) for some in tokens]
-
-    def _identity(self, row, tokens):
-        return self.identity | {"method": METHOD, "row": row.name, "mode": row.mode, "tokens": tokens}
-
-    def missing(self, context, index):
-        """The rows that have no result of a context."""
-        return [row for row in self.contexts[context][0]
-                if self.parts[context, row][index] is None and (context, row) not in self.refused]
-
-    def units(self):
-        """About how much work is left, in tokens of a prompt."""
-        total = 0
-        for context, (_, tokens) in self.contexts.items():
-            for index in range(len(tokens)):
-                missing = self.missing(context, index)
-                total += sum(_units(row, context) for row in missing) + (context if missing else 0)
-        return total
-
-    def run(self, load, refusal, progress):
-        """Measures what is missing. load: gives the model; refusal: the exception that says why a row has no result."""
-        if not self.units():
-            return
-        model = load()
-        reason = model.why_not()
-        for context, (found, tokens) in self.contexts.items():
-            for row in found if reason else []:  # nor is there anything to control
-                self.refused.setdefault((context, row), reason)
-            for index, some in enumerate(tokens):
-                missing = self.missing(context, index)
-                if not missing:
-                    continue
-                label = f"context {index + 1} of {len(tokens)}, {context} tokens"
-                with progress.step(f"{label}: base", context):
-                    base = model.base(some, divergence.first_scored(context))
-                for row in missing:
-                    with progress.step(f"{label}: {row.name}, {row.mode}", _units(row, context)):
-                        self._measure(model, refusal, base, context, index, row)
-
-    def _measure(self, model, refusal, base, context, index, row):
-        try:
-            outcome = model.run(row, base)
-        except refusal as refused:
-            self.refused[context, row] = str(refused)
-            return
-        scores = outcome.scores | {"nll_base": base.nll}
-        part = rows.part(context, scores, outcome.resident_at_most, outcome.seconds)
-        if not row.press and not abs(part["kld"]) < SAME:
-            raise Failure(f"{row.name}, {row.mode}: the full cache differs from the base by {part['kld']:.3g}, "
-                          f"expected less than {SAME:g}; no result of this model and tool is to be trusted")
-        part |= {"kv_bytes_after_prompt": outcome.held_after_prompt, "scored_seconds": outcome.scored_seconds}
-        self.kept.put("kvpress", self._identity(row, self.contexts[context][1][index]), part)
-        self.parts[context, row][index] = part
-
-    def finished(self):
-        """The rows of the file."""
-        made = []
-        for (context, row), parts in self.parts.items():
-            head = {"name": row.name, "context": context, "mode": row.mode}
-            if (context, row) in self.refused:
-                made.append(head | {"refused": self.refused[context, row]})
-                continue
-            after_prompt = max(part["kv_bytes_after_prompt"] for part in parts)
-            figures = rows.summary(parts) | {"kv_bytes_after_prompt": after_prompt}
-            if row.mode == "decode":
-                tokens = (context - divergence.first_scored(context)) * len(parts)
-                figures["generation_tokens_per_second"] = tokens / sum(part["scored_seconds"] for part in parts)
-            made.append(head | figures)
-        return made
-
-
-def _units(row, context):
-    prompt = divergence.first_scored(context)
-    return prompt + (context - prompt) * (TOKEN_BY_TOKEN if row.mode == "decode" else 1)
-
-
-def contexts_of(tokens, bos, context, count):
-    """The tokens of each context, cut as winnow-measure does."""
-    cut = [tokens[index * context:(index + 1) * context] for index in range(count)]
-    return [[bos, *some[1:]] for some in cut] if bos is not None else cut
-
-
 def remarks(modes, torch_version):
     made = [f"computed by torch {torch_version} in float32 on the CPU, weights dequantized; kv_bytes are counted in "
             "f16, whose rounding of the cache is left out"]
@@ -225,13 +126,18 @@ def remarks(modes, torch_version):
     return made
 
 
+def start():
+    import kvpress_torch
+
+    return kvpress_torch.versions(), kvpress_torch.load, kvpress_torch.Refused
+
+
 def measure(
     presses: Annotated[list[str] | None, typer.Argument(metavar="PRESS...", help="see above")] = None,
-    model: Annotated[Path | None, typer.Option(metavar="FILE.gguf", help="the model")] = None,
-    text_file: Annotated[Path | None, typer.Option("--text", metavar="FILE", help="the text to measure on, "
-                                                   "UTF-8")] = None,
-    contexts: Annotated[str, typer.Option(metavar="N,...", help="context lengths in tokens")] = "2048",
-    count: Annotated[int, typer.Option(metavar="N", help="contexts of each length")] = 8,
+    model: options.MODEL = None,
+    text_file: options.TEXT = None,
+    contexts: options.CONTEXTS = "2048",
+    count: options.COUNT = 8,
     mode: Annotated[str, typer.Option(metavar="batch,decode", help="how the second half of a context, which is scored, "
                                       "comes: in one piece after the prompt was compressed, or token by token")] =
         "batch,decode",
@@ -239,56 +145,18 @@ def measure(
                                       "of the prompt (batch), or that the cache holds at most (decode)")] = "1/4",
     interval: Annotated[int | None, typer.Option(min=1, metavar="N", help="tokens between two compressions while "
                                                  "decoding (default a quarter of --keep)")] = None,
-    part: Annotated[str, typer.Option(metavar="all|first|second", help="all of the text or a half, as winnow eval "
-                                      "takes it")] = "all",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="folder of results; finished contexts in it are "
-                                      "kept")] = Path("winnow-kvpress"),
+    part: options.PART = "all",
+    out: options.OUT = Path("winnow-kvpress"),
     threads: cli.THREADS = None,
     llama_cpp: options.LLAMA_CPP = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="forget the contexts that --out keeps")] = False,
+    fresh: options.FRESH = False,
 ):
-    llama_cpp = options.llama_cpp_folder(llama_cpp)
-    options.check_given(llama_cpp, model=model, text=text_file)
-    cli.one_of("--part", part, text.PARTS)
-    lengths, modes = cli.numbers("--contexts", contexts), cli.modes(mode)
-    divergence.check_sizes(lengths, count)
+    task = torch_plan.Task(model, text_file, contexts, count, mode, part, out, threads, llama_cpp, fresh)
     parsed = [parse_press(given) for given in presses or PRESSES]
-    plans = {context: planned(parsed, keep, interval, modes, context) for context in lengths}
-    llama_tokens.find_library(llama_cpp)
-    kept = store.Store(out)
-    console = cli.console_for_output()
-    with cli.kept_when_interrupted("kvpress", "finished contexts", out):
-        with kept.locked(), Progress(console) as progress:
-            if fresh:
-                kept.forget()
-            kept.base.mkdir(exist_ok=True)
-            prepared, identity = text.prepare(text_file, part, kept.base)
-            with llama_tokens.Tokens(llama_cpp, model) as vocabulary:
-                tokens, bos = vocabulary.of(prepared.read_bytes().decode()), vocabulary.bos
-            divergence.check_length(len(tokens), lengths, count)
-            import kvpress_torch  # some seconds, of which errors in the command need none
-
-            versions = kvpress_torch.versions()
-            sha256 = store.sha256_of(model)
-            cut = {context: (found, contexts_of(tokens, bos, context, count)) for context, found in plans.items()}
-            plan = Plan(kept, cut, {"model": sha256, "versions": versions})
-            if kept.kept:
-                progress.say(f"{kept.kept} finished contexts are kept from before")
-            progress.expect(plan.units())
-            plan.run(lambda: kvpress_torch.Model(model, cli.or_all(threads)),
-                     kvpress_torch.Refused, progress)
-            words = ["--model", model, "--text", text_file, "--part", part, "--contexts", contexts, "--count", count,
-                     "--mode", ",".join(modes), "--keep", keep,
-                     *(["--interval", interval] if interval else []), *(presses or [])]
-            made = rows.write(out / FILE, ("kvpress", versions["kvpress"]), rows.command("kvpress_rows.py", words),
-                              (model.name, sha256), (text_file.name, identity), plan.finished(),
-                              remarks=remarks(modes, versions["torch"]))
-            shutil.rmtree(kept.base, ignore_errors=True)
-    for row in made["rows"]:
-        said = row.get("refused") or (f"mean KLD {row['kld']:.4g} ± {row['kld_se']:.2g}, perplexity {row['ppl']:.4g} "
-                                      f"(base {row['ppl_base']:.4g}), {row['kv_bytes_per_token']:.0f} bytes/token")
-        say(console, f"{row['name']}, context {row['context']}, {row['mode']}: {said}")
-    say(console, f"wrote {out / FILE}")
+    plans = {context: planned(parsed, keep, interval, task.modes, context) for context in task.contexts}
+    words = ["--keep", keep, *(["--interval", interval] if interval else []), *(presses or [])]
+    torch_plan.measure(task, "kvpress", plans, start, words,
+                       lambda versions: remarks(task.modes, versions["torch"]))
 
 
 if __name__ == "__main__":

@@ -1,70 +1,23 @@
-"""A model in torch, its logits under kvpress's presses, and how they differ from those of the full cache.
-
-All is computed in float32 on the CPU, with the weights of a GGUF file dequantized, as `winnow eval` does by default.
-"""
+"""The logits of a model in torch under kvpress's presses."""
 
 import contextlib
 import importlib.metadata
 import logging
-import os
 import time
-from dataclasses import dataclass
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}  # nothing is fetched
+import torch_model  # before transformers, which reads the variables that it sets
 
-import kvpress  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
+import kvpress
+import torch
+import transformers
 
-import rows  # noqa: E402
-from winnow_eval import Failure  # noqa: E402
-
-SCORED_AT_ONCE = 64  # tokens whose probabilities are doubles at the same time
-
-
-class Refused(Exception):
-    """Why a row cannot be measured."""
-
-
-@dataclass
-class Base:
-    """The full cache over one context: what rows are compared with."""
-
-    tokens: torch.Tensor
-    first_scored: int
-    logits: torch.Tensor  # [scored token][word]
-    nll: list
-
-
-@dataclass
-class Outcome:
-    """A row over one context."""
-
-    scores: dict  # "nll", "kld", "same_top" of each scored token
-    seconds: float  # of the model and the press
-    scored_seconds: float  # those of the second half
-    held_after_prompt: int  # bytes in f16
-    resident_at_most: int
+import rows
+from torch_model import Outcome, Refused, compared
 
 
 def versions():
     """Of all that makes the numbers."""
     return {name: importlib.metadata.version(name) for name in ("kvpress", "torch", "transformers")}
-
-
-def _scores(logits, following, base=None):
-    """Of each row of logits -ln of the probability of the token that came; with a base's logits the divergence from it
-    and whether the likeliest token is the same. In double."""
-    found = {"nll": []} if base is None else {"nll": [], "kld": [], "same_top": []}
-    for begin in range(0, len(logits), SCORED_AT_ONCE):
-        some = slice(begin, begin + SCORED_AT_ONCE)
-        ln_q = torch.log_softmax(logits[some].double(), -1)
-        found["nll"] += (-ln_q.gather(-1, following[some, None])[:, 0]).tolist()
-        if base is not None:
-            ln_p = torch.log_softmax(base[some].double(), -1)
-            found["kld"] += (ln_p.exp() * (ln_p - ln_q)).sum(-1).tolist()
-            found["same_top"] += (logits[some].argmax(-1) == base[some].argmax(-1)).int().tolist()
-    return found
 
 
 def _held(cache, more=0):
@@ -78,22 +31,7 @@ def _lengths(cache):
     return {layer.keys.shape[-2] for layer in cache.layers}
 
 
-class Model:
-    """The model of a GGUF file."""
-
-    def __init__(self, path, threads):
-        torch.set_num_threads(threads)
-        transformers.logging.set_verbosity_error()
-        transformers.logging.disable_progress_bar()
-        logging.getLogger("kvpress").setLevel(logging.ERROR)
-        try:
-            with contextlib.redirect_stderr(open(os.devnull, "w")):  # bars that are drawn whatever is asked for
-                self.model = transformers.AutoModelForCausalLM.from_pretrained(
-                    path.resolve().parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="sdpa").eval()
-        except Exception as error:  # whatever it is, it is of this file
-            raise Failure(f"--model: transformers cannot load {path.name}: {type(error).__name__}: {error}") from error
-        self.vocabulary = self.model.config.vocab_size
-
+class Model(torch_model.Model):
     def why_not(self):
         """Why kvpress compresses nothing of this model; None if it does."""
         supported = kvpress.presses.base_press.SUPPORTED_MODELS
@@ -101,13 +39,6 @@ class Model:
             return None
         return (f"kvpress supports {', '.join(known.__name__ for known in supported)}; this model is "
                 f"{type(self.model).__name__}")
-
-    @torch.inference_mode()
-    def base(self, tokens, first_scored):
-        """The full cache: all tokens in one pass."""
-        tokens = torch.tensor(tokens)
-        logits = self.model(tokens[None], use_cache=False, logits_to_keep=len(tokens) - first_scored).logits[0, :-1]
-        return Base(tokens, first_scored, logits, _scores(logits, tokens[first_scored + 1:])["nll"])
 
     @torch.inference_mode()
     def run(self, row, base):
@@ -135,10 +66,13 @@ class Model:
         end = time.monotonic()
         if row.mode == "decode" and row.press:
             _expect("at most", {longest}, min(row.keep, row.kept(base.first_scored) + rest.shape[1]))
-        scores = _scores(torch.cat(logits)[:-1], base.tokens[base.first_scored + 1:], base.logits)
-        if not all(value == value for value in scores["kld"]):
-            raise Refused("its logits are not numbers (NaN)")
-        return Outcome(scores, end - begin, end - middle, after_prompt, at_most)
+        return Outcome(compared(logits, base), end - begin, end - middle, after_prompt, at_most)
+
+
+def load(path, threads):
+    """The model of a GGUF file."""
+    logging.getLogger("kvpress").setLevel(logging.ERROR)
+    return Model(torch_model.load(path, threads))
 
 
 def _expect(when, lengths, expected):

@@ -8,6 +8,16 @@ import typer
 
 from winnow_eval import Failure
 
+# Of adapters that compare logits.
+MODEL = Annotated[Path | None, typer.Option(metavar="FILE.gguf", help="the model")]
+TEXT = Annotated[Path | None, typer.Option("--text", metavar="FILE", help="the text to measure on, UTF-8")]
+CONTEXTS = Annotated[str, typer.Option(metavar="N,...", help="context lengths in tokens")]
+COUNT = Annotated[int, typer.Option(metavar="N", help="contexts of each length")]
+PART = Annotated[str, typer.Option(metavar="all|first|second", help="all of the text or a half, as winnow eval takes "
+                                   "it")]
+OUT = Annotated[Path, typer.Option(metavar="DIR", help="folder of results; finished contexts in it are kept")]
+FRESH = Annotated[bool, typer.Option("--fresh", help="forget the contexts that --out keeps")]
+
 LLAMA_CPP = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs, whose library "
                                                 "tells the tokens; otherwise $WINNOW_LLAMA_CPP_BIN")]
 

@@ -24,6 +24,7 @@ import llama_tokens  # noqa: E402
 import openvino_answers  # noqa: E402
 import openvino_tasks  # noqa: E402
 import rows  # noqa: E402
+import torch_plan  # noqa: E402
 from made_progress import Progress  # noqa: E402
 from made_results import made_results  # noqa: E402
 from winnow_eval import Failure, others, report, store, tasks  # noqa: E402
@@ -133,8 +134,8 @@ class Kvpress(Folder):
     def plan(self, *presses, modes=("batch",), keep="32", interval=None, versions="1"):
         found = kvpress_rows.planned([kvpress_rows.parse_press(press) for press in presses], keep, interval, modes,
                                      CONTEXT)
-        tokens = kvpress_rows.contexts_of(list(range(10, 10 + COUNT * CONTEXT)), None, CONTEXT, COUNT)
-        return kvpress_rows.Plan(self.store, {CONTEXT: (found, tokens)}, {"versions": versions})
+        tokens = torch_plan.contexts_of(list(range(10, 10 + COUNT * CONTEXT)), None, CONTEXT, COUNT)
+        return torch_plan.Plan("kvpress", self.store, {CONTEXT: (found, tokens)}, {"versions": versions})
 
     def measured(self, model, *presses, **options):
         plan = self.plan(*presses, **options)
@@ -142,8 +143,8 @@ class Kvpress(Folder):
         return {(row["name"], row["mode"]): row for row in plan.finished()}
 
     def test_contexts_are_cut_as_winnow_measure_does(self):
-        self.assertEqual(kvpress_rows.contexts_of([5, 6, 7, 8, 9], None, 2, 2), [[5, 6], [7, 8]])
-        self.assertEqual(kvpress_rows.contexts_of([5, 6, 7, 8, 9], 1, 2, 2), [[1, 6], [1, 8]])
+        self.assertEqual(torch_plan.contexts_of([5, 6, 7, 8, 9], None, 2, 2), [[5, 6], [7, 8]])
+        self.assertEqual(torch_plan.contexts_of([5, 6, 7, 8, 9], 1, 2, 2), [[1, 6], [1, 8]])
 
     def test_rows(self):
         model = MadeModel()
@@ -373,7 +374,7 @@ class Recorded(Folder):
         wanted = recorded["file"]
         presses = [kvpress_rows.parse_press(press) for press in kvpress_rows.PRESSES]
         planned = kvpress_rows.planned(presses, "1/2", 16, ["batch", "decode"], 256)
-        plan = kvpress_rows.Plan(self.store, {256: (planned, [[1], [2]])}, {})
+        plan = torch_plan.Plan("kvpress", self.store, {256: (planned, [[1], [2]])}, {})
         for row in planned:
             plan.parts[256, row] = [one["part"] for one in recorded["parts"]
                                     if (one["row"], one["mode"]) == (row.name, row.mode)]
@@ -385,7 +386,7 @@ class Recorded(Folder):
                 plan.refused.setdefault((256, row), refused)  # what kvpress itself said
         self.assertEqual(json.loads(json.dumps(plan.finished())), wanted["rows"])
         kld = {row.name: plan.finished()[number].get("kld") for number, row in enumerate(planned)}
-        self.assertLess(kld.pop("kvpress:none"), kvpress_rows.SAME)
+        self.assertLess(kld.pop("kvpress:none"), torch_plan.SAME)
         self.assertEqual(len([name for name, value in kld.items() if value and 0.05 < value < 0.3]), 4)
         made = self.added(wanted)
         self.assertEqual(sum(row["role"] == "other" for row in made["rows"]), 6)
