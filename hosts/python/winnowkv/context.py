@@ -268,6 +268,11 @@ class Context(Owner):
         return self._core.library.name
 
     @property
+    def version(self) -> str:
+        """The backend's version."""
+        return self._core.library.version
+
+    @property
     def info(self) -> ContextInfo:
         """The device. Raises Error."""
         raw = _abi.DeviceInfo()

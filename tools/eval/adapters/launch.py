@@ -1,6 +1,6 @@
 """Starts an adapter in a virtual environment of its own (environment.py).
 
-    launch.py kvpress|openvino ARGUMENTS...
+    launch.py kvpress|openvino|policy ARGUMENTS...
 """
 
 import os
@@ -13,7 +13,8 @@ sys.dont_write_bytecode = True
 
 import environment  # noqa: E402
 
-PROGRAMS = {"kvpress": "kvpress_rows.py", "openvino": "openvino_tasks.py"}
+PROGRAMS = {"kvpress": "kvpress_rows.py", "openvino": "openvino_tasks.py", "policy": "policy_rows.py"}
+WINNOWKV = HERE.parents[2] / "hosts" / "python"  # of this source tree
 
 
 def requirements(name):
@@ -24,8 +25,8 @@ def main():
     environment.check_python("launch.py")
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in PROGRAMS:
-        sys.exit(f"launch.py: \"{name}\", expected {' or '.join(PROGRAMS)} and the arguments of that adapter")
-    variables = os.environ | {"PYTHONPATH": str(HERE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        sys.exit(f"launch.py: \"{name}\", expected {', '.join(PROGRAMS)} and the arguments of that adapter")
+    variables = os.environ | {"PYTHONPATH": f"{HERE.parent}:{WINNOWKV}", "PYTHONDONTWRITEBYTECODE": "1"}
     program = str(environment.python(name, requirements(name), name))
     os.execve(program, [program, str(HERE / PROGRAMS[name]), *sys.argv[2:]], variables)
 

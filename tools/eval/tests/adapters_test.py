@@ -450,7 +450,7 @@ class Programs(Folder):
         self.assertFalse((self.folder / "winnow-kvpress").exists())
 
     def test_launch(self):
-        self.assertIn("kvpress or openvino", self.refused("launch.py", "h2o"))
+        self.assertIn("kvpress, openvino, policy", self.refused("launch.py", "h2o"))
         for name, program in launch.PROGRAMS.items():
             self.assertTrue((EVAL / "adapters" / program).is_file())
             lines = launch.requirements(name).read_text().splitlines()
