@@ -96,7 +96,7 @@ void draw_own_formats(CacheSetup& setup, std::mt19937_64& engine) {
 
 // Where heads may have no formats of their own, all of the layer have them.
 void settle_heads(CacheSetup& setup) {
-    if (setup.residual > 0 && setup.lower.size() < 2) return;
+    if (setup.residual > 0) return;
     for (LayersOfFormats& each : setup.own_formats) {
         for (const auto& [layer, heads] : each.heads) each.layers.push_back(layer);
         std::sort(each.layers.begin(), each.layers.end());

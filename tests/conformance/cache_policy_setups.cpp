@@ -139,6 +139,10 @@ std::vector<NamedSetup> policy_setups() {
           .center = false,
           .own_formats = {{"fine", {}, {{0, 1}}}, {"coarse", {1}}},
           .zeroing = ZeroingSetup{.45, .5, 10, 16, 40}}},
+        {"winnow_of_heads_in_three_segments",
+         {.policy = Policy::winnow,
+          .lower = {{{1, 4}}, {{1, 8}}},
+          .own_formats = {{"fine", {}, {{0, 1}}}, {"coarse", {}, {{0, 4}, {1, 1}}}}}},
     };
 }
 

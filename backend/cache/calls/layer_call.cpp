@@ -22,6 +22,30 @@ std::vector<int32_t> cells_of(const CacheStep& args, int64_t cells) {
     return read_token_ids(args.cells, "cells", cells);
 }
 
+// The attention of KV heads that store alike.
+Sdpa attention_of_heads(const Sdpa& all, Geometry::Heads heads) {
+    Sdpa its = all;
+    const int64_t group = all.group(), first = heads.first * group, count = heads.count * group;
+    std::erase_if(its.segments, [&](const Segment& each) { return !each.has_rows_of(heads.first); });
+    for (Segment& each : its.segments) each = heads_of(each, heads.first, heads.count);
+    for (Tensor* each : {&its.q, &its.out, &its.scores_out, &its.row_stats}) *each = heads_of(*each, first, count);
+    if (its.mask && its.mask.shape[1] > 1) its.mask = heads_of(its.mask, first, count);
+    for (Tensor* each : {&its.mask_slopes, &its.alibi_slopes, &its.head_sink}) {
+        if (!*each) continue;
+        each->offset += static_cast<uint64_t>(first * each->stride[3]);
+        each->shape[3] = count;
+    }
+    return its;
+}
+
+// The launches of an attention of a layer.
+std::vector<Sdpa> launches_of(const Geometry& geometry, int64_t layer, const Sdpa& attention) {
+    if (!geometry.attends_by_heads(layer)) return {attention};
+    std::vector<Sdpa> all;
+    for (const Geometry::Heads& heads : geometry.alike(layer)) all.push_back(attention_of_heads(attention, heads));
+    return all;
+}
+
 } // namespace
 
 LayerCall::LayerCall(CacheState& cache, const CacheStep& args)
@@ -97,7 +121,10 @@ void LayerCall::validate_chunks(std::vector<Segment>& segments, int64_t chunk) c
             if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
             kinds.push_back(kind);
             attention.segments.swap(segments); // instead of a copy
-            cache_.device.check(attention);
+            if (geometry_.attends_by_heads(args_.layer))
+                for (const Sdpa& each : launches_of(geometry_, args_.layer, attention)) cache_.device.check(each);
+            else
+                cache_.device.check(attention);
             attention.segments.swap(segments);
         }
     }
@@ -252,10 +279,10 @@ void LayerCall::end_attention(const SlotAttend& launched, std::optional<Pending>
 }
 
 void LayerCall::launch(const SlotAttend& fused, int64_t first, int64_t count) {
-    if (!args_.scores_out) return cache_.device.attend(fused);
+    if (!args_.scores_out && !geometry_.attends_by_heads(args_.layer)) return cache_.device.attend(fused);
     if (fused.append) cache_.device.launch(*fused.append);
-    cache_.device.launch(fused.attention, false);
-    keep_scores(fused.attention, first, count, static_cast<bool>(fused.attention.carry));
+    for (const Sdpa& each : launches_of(geometry_, args_.layer, fused.attention)) cache_.device.launch(each, false);
+    if (args_.scores_out) keep_scores(fused.attention, first, count, static_cast<bool>(fused.attention.carry));
     if (fused.counted_queries > 0) cache_.device.launch(accumulate_of(fused));
 }
 

@@ -22,7 +22,8 @@ bool is_decode(const Geometry& geometry, const CacheStep& args) {
 
 // Whether it is a decode that may attend in one launch with those of other sequences.
 bool goes_together(const Geometry& geometry, const CacheStep& args) {
-    return is_decode(geometry, args) && !geometry.recalls() && !args.scores_out;
+    return is_decode(geometry, args) && !geometry.recalls() && !args.scores_out &&
+           !geometry.attends_by_heads(args.layer);
 }
 
 std::unique_ptr<LayerCall> make_call(CacheState& cache, const CacheStep& args) {

@@ -126,10 +126,6 @@ void Geometry::set_formats(int64_t layer) {
         its.alike = {{0, heads}};
         return;
     }
-    if (packed.size() + plan_.lower.size() > most_tiers)
-        refuse(std::string(config_.policy().name) + ": KV heads of layer " + std::to_string(layer) + " have " +
-               std::to_string(packed.size()) + " pairs of formats, beside packed segments below: " +
-               std::to_string(plan_.lower.size()) + ", expected at most " + std::to_string(most_tiers) + " together");
     if (residual() == 0) refuse_without_residual(": KV heads with formats of their own take their rows from");
     for (int64_t head = 0; head < heads; ++head)
         if (head > 0 && &formats_of_head(layer, Part::packed, head) == &formats_of_head(layer, Part::packed, head - 1))

@@ -53,6 +53,10 @@ public:
         int64_t first = 0, count = 1;
     };
     std::span<const Heads> alike(int64_t layer) const { return of(layer).alike; }
+    // Whether each of these attends by itself: all of them together have more segments than one attention takes.
+    bool attends_by_heads(int64_t layer) const {
+        return formats(layer, Part::packed).size() + plan_.lower.size() > most_tiers;
+    }
     float v_threshold() const { return v_threshold_; } // of attention
     // All segments of the configuration, the dense one first, also where it has no slots; and the packed ones.
     std::span<const Part> parts() const { return std::span(every_part).first(1 + tiers_); }
