@@ -371,9 +371,9 @@ typedef struct winnow_cache_api {
 
     /* Waits for enqueued work, then gives tokens of a KV head another importance: `count` positions (or cells), each
      * with its importance. A token with a larger one is evicted later, and one with NaN before all others. Under
-     * `external` and `moe` a token keeps it until the next call; under other policies attention goes on from it. A
-     * token that the head does not hold is passed over. If a token is named twice, the later importance holds. Refused
-     * if the policy keeps no importance. */
+     * `external`, `moe`, and `decay` with `experts`, a token keeps it until the next call; under other policies
+     * attention goes on from it. A token that the head does not hold is passed over. If a token is named twice, the
+     * later importance holds. Refused if the policy keeps no importance. */
     int32_t(WINNOW_CALL *set_importance)(winnow_cache *cache, int64_t sequence, int64_t layer, int64_t head,
                                          const int64_t *positions, const float *importance, uint64_t count);
 

@@ -153,17 +153,18 @@ def check_experts(context):
     assert experts.counts == [3, 1, 0, 0]
     experts = Experts(2, inactive=1)
     assert experts.importance({7: [0, 0], 8: [1]}) == {7: 1.2, 8: -1}, "0.8 of the average is less than 1"
-    config = "moe:budget=1/1,experts=8,inactive=1/2,evict_inactive=on,recent=32,k=f16,v=f16"
-    with KvCache(config, **SHAPE | {"max_tokens": 160}, context=context) as cache:
-        half, whole, experts = rows(2), rows(4), Experts(8, 0.5)
-        rare = [position for position in range(160) if position % 16 == 8]
-        for position in range(160):
-            cache.step(0, half, half, whole)
-            chosen = [6, 7] if position in rare else [position % 6, (position + 1) % 6]
-            cache.set_importance(0, None, experts.importance({position: chosen}))
-        kept = set(cache.positions(0, 1))
-        assert kept >= set(range(160)) - set(rare), f"others are gone: {set(range(160)) - set(rare) - kept}"
-        assert not kept & {position for position in rare[1:] if position < 96}, f"are there: {kept & set(rare)}"
+    told = "experts=8,inactive=1/2,evict_inactive=on,k=f16,v=f16"
+    for config in f"moe:budget=1/1,recent=32,{told}", f"decay:window=32,decay_lambda=0,{told}":
+        with KvCache(config, **SHAPE | {"max_tokens": 160}, context=context) as cache:
+            half, whole, experts = rows(2), rows(4), Experts(8, 0.5)
+            rare = [position for position in range(160) if position % 16 == 8]
+            for position in range(160):
+                cache.step(0, half, half, whole)
+                chosen = [6, 7] if position in rare else [position % 6, (position + 1) % 6]
+                cache.set_importance(0, None, experts.importance({position: chosen}))
+            kept = set(cache.positions(0, 1))
+            assert kept >= set(range(160)) - set(rare), f"others are gone: {set(range(160)) - set(rare) - kept}"
+            assert not kept & {position for position in rare[1:] if position < 96}, f"are there: {kept & set(rare)}"
 
 
 def check_states(context):

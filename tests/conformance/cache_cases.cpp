@@ -149,6 +149,8 @@ void draw_ages(CacheSetup& setup, std::mt19937_64& engine) {
     setup.ages.weight3 = draw(0, 2) ? weight_of(third) : 0;
     setup.ages.eviction_threshold = weight_of(tokens);
     if (setup.ages.mode == "bit_reduction" || draw(0, 1)) setup.budget = 0;
+    setup.is_ranked_by_experts = draw(0, 1) != 0;
+    setup.moe.evict_inactive = setup.ages.mode != "bit_reduction" && draw(0, 1);
     setup.set_segments_by_age();
 }
 

@@ -83,7 +83,7 @@ std::string CacheOracle::set_importance(int64_t sequence, int64_t layer_number, 
             if (engine() % 3 == 0) continue;
             for (uint64_t twice = engine() % 8 == 0 ? 2 : 1; twice > 0; --twice) { // the later value holds
                 positions.push_back(token.token_id);
-                const bool is_inactive = setup_.policy == Policy::moe && engine() % 4 == 0;
+                const bool is_inactive = setup_.has_inactive_experts() && engine() % 4 == 0;
                 importance.push_back(is_inactive ? -1 : static_cast<float>(engine() % 64) / 8); // ties among them
             }
             HeadToken& own = token.heads[head];

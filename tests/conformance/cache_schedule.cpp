@@ -64,7 +64,7 @@ private:
 
     std::string one() {
         const int64_t sequence = draw(0, setup_.sequences - 1), kind = draw(1, 100);
-        if (is_told(setup_.policy))
+        if (setup_.is_told())
             if (const std::string wrong = set_importance(sequence, 40); !wrong.empty()) return wrong;
         if (schedule_.is_decode) return tokens(sequence, 1, true);
         if (schedule_.is_tight) return one_of_tight(sequence, kind);

@@ -52,6 +52,15 @@ void rule_mixed(Rules& r, const CacheSetup& s, int64_t cadence) {
     r.recent = std::max(r.recent, recent - cadence);
 }
 
+// Tokens of inactive experts alone, which have -1, may go before the budget is full.
+void rule_experts(Rules& r, const CacheSetup& s) {
+    r.ranking = Ranking::importance;
+    if (!s.has_inactive_experts() || !s.moe.evict_inactive) return;
+    r.trigger = {0, 1};
+    r.target = 0;
+    r.threshold = 0;
+}
+
 void rule_hierarchical(Rules& r, const CacheSetup& s, int64_t layer, double pressure) {
     const auto newest = [&](const std::optional<int64_t>& given, int64_t otherwise) {
         r.recent = std::max(r.recent, given.value_or(std::min(otherwise, r.budget / 2)));
@@ -87,8 +96,6 @@ void rule_hierarchical(Rules& r, const CacheSetup& s, int64_t layer, double pres
 }
 
 } // namespace
-
-bool is_told(Policy policy) { return policy == Policy::external || policy == Policy::moe; }
 
 const char* policy_name(Policy policy) {
     switch (policy) {
@@ -322,8 +329,14 @@ bool CacheSetup::covers_all(int64_t layer) const {
     return policy == Policy::none || layer_tokens()[static_cast<size_t>(layer)] >= (cells ? cells : context);
 }
 
+bool CacheSetup::has_inactive_experts() const {
+    return policy == Policy::moe || (policy == Policy::decay && is_ranked_by_experts);
+}
+
+bool CacheSetup::is_told() const { return policy == Policy::external || has_inactive_experts(); }
+
 bool CacheSetup::keeps_importance() const {
-    if (is_told(policy)) return true;
+    if (is_told()) return true;
     for (int64_t layer = 0; layer < layers; ++layer)
         if (rules_of(*this, layer, 0).statistic != Statistic::none) return true;
     return false;
@@ -343,8 +356,13 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
     switch (is_selector ? s.adaptive_budget.selector : s.policy) {
     case Policy::none:
     case Policy::window:
-    case Policy::decay: // the oldest, too, and all that it keeps is its budget
     case Policy::adaptive_budget: return r;
+    case Policy::decay: // the oldest, too, and all that it keeps is its budget
+        if (s.is_ranked_by_experts) {
+            rule_experts(r, s);
+            r.recent = std::max(r.recent, std::min(s.ages.window, s.context) - s.sink - cadence);
+        }
+        return r;
     case Policy::random:
         r.ranking = Ranking::random;
         r.seed = static_cast<uint64_t>(is_selector ? 0 : s.seed) << 20 | static_cast<uint64_t>(layer);
@@ -368,14 +386,8 @@ Rules rules_of(const CacheSetup& s, int64_t layer, double pressure) {
         r.recent = std::max(r.recent, recent_or(0) - cadence);
         return r;
     case Policy::moe:
-        if (s.moe.evict_inactive) {
-            r.trigger = {0, 1};
-            r.target = 0;
-            r.threshold = 0;
-        }
-        [[fallthrough]];
     case Policy::external:
-        r.ranking = Ranking::importance;
+        rule_experts(r, s);
         r.recent = std::max(r.recent, recent_or(r.budget / 4) - cadence);
         return r;
     case Policy::learned: {

@@ -85,7 +85,7 @@ struct ScissorhandsKeys {
     int64_t history = 400;
     Part drop = {1, 2};
 };
-struct MoeKeys {
+struct MoeKeys { // and decay, where experts rank
     int64_t experts = 8;
     Part inactive = {1, 4};
     bool evict_inactive = false;
@@ -145,7 +145,8 @@ struct CacheSetup {
     MoeKeys moe{};
     HierarchicalKeys hierarchical{};
     AdaptiveBudgetKeys adaptive_budget{};
-    Ages ages{}; // decay
+    Ages ages{};                       // decay
+    bool is_ranked_by_experts = false; // decay
 
     // Under decay: lower becomes the packed segments that ages lead to. After each change of what they depend on.
     void set_segments_by_age();
@@ -180,6 +181,8 @@ struct CacheSetup {
     uint32_t v_type_of(int64_t segment) const;
     bool has_zeroable_rows() const;       // of each side that is zeroed: else it is refused
     bool covers_all(int64_t layer) const; // the layer's budget holds all that can come
+    bool is_told() const;                 // importances are the host's alone: attention adds nothing
+    bool has_inactive_experts() const;    // in what the host tells
     bool keeps_importance() const;        // in any layer
 };
 
@@ -209,8 +212,6 @@ struct Rules {
 Rules rules_of(const CacheSetup& setup, int64_t layer, double pressure);
 
 const char* policy_name(Policy policy);
-// Whether importances are the host's alone: attention adds nothing.
-bool is_told(Policy policy);
 inline constexpr int64_t network_numbers = 32; // of a KV head: 8 hidden units
 // The networks that every cache with so many KV heads in all layers is made with; they stay.
 const std::vector<double>& networks_of(const CacheSetup& setup);

@@ -60,8 +60,9 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
             .add("recent", s.recent);
     if (s.policy == Policy::scissorhands)
         text.add("history", s.scissorhands.history).add("drop", spell(s.scissorhands.drop)).add("recent", s.recent);
-    if (s.policy == Policy::tova || is_told(s.policy)) text.add("recent", s.recent);
-    if (s.policy == Policy::moe)
+    if (s.policy == Policy::tova || s.policy == Policy::external || s.policy == Policy::moe)
+        text.add("recent", s.recent);
+    if (s.has_inactive_experts())
         text.add("experts", s.moe.experts)
             .add("inactive", spell(s.moe.inactive))
             .add("evict_inactive", s.moe.evict_inactive ? "on" : "off");
@@ -83,7 +84,7 @@ void add_keys_of_policy(Text& text, const CacheSetup& s) {
         if (s.decay) text.add("alpha", 1 - *s.decay);
     }
     if (s.policy == Policy::learned) text.add("recent", s.recent).add("grace", s.grace);
-    if (!has_importance(s.policy) || is_told(s.policy) || s.policy == Policy::learned) return;
+    if (!has_importance(s.policy) || s.is_told() || s.policy == Policy::learned) return;
     if (s.statistic && s.policy != Policy::scissorhands && s.policy != Policy::tova)
         text.add("statistic", statistic_name(*s.statistic));
     text.add("grace", s.grace);
@@ -122,6 +123,7 @@ std::string CacheSetup::config() const {
             for (int64_t head = 0; head < shape(layer).kv_heads; ++head)
                 if ((heads >> head & 1) != 0)
                     where += (where.empty() ? "" : "+") + std::to_string(layer) + "." + std::to_string(head);
+        if (where.empty()) continue; // heads that layers of this shape have not
         text.add(each.key.c_str(), where);
         text.add(("k_" + each.key).c_str(), type_name(each.k_type));
         text.add(("v_" + each.key).c_str(), type_name(each.v_type));

@@ -188,6 +188,9 @@ TEST(cache_budget, ages_say_how_many_tokens_each_packed_segment_has) {
     EXPECT_EQ(divided("decay:decay_lambda=0.0001,weight3=0"), std::pair(int64_t{29958}, Parts{6880, 23026, 0}));
     EXPECT_EQ(divided("decay:decay_lambda=0.0001,weight2=0,weight3=0"), std::pair(int64_t{29958}, Parts{29906, 0, 0}));
     EXPECT_EQ(divided("decay:decay_lambda=0"), std::pair(int64_t{32768}, Parts{32716, 0, 0}));
+    // Where experts rank, the ages say as much.
+    EXPECT_EQ(divided("decay:decay_lambda=0.0001,experts=64"), divided("decay:decay_lambda=0.0001"));
+    EXPECT_EQ(plan(parse("decay:decay_lambda=0.0001,experts=64"), shape).bytes.importance, uint64_t{90} * 29958 * 4);
     // A window that is longer than the first ages, and budgets that end before the last.
     EXPECT_EQ(divided("decay:decay_lambda=0.0001,window=1/4"), std::pair(int64_t{29958}, Parts{8140, 7903, 13863}));
     EXPECT_EQ(divided("decay:decay_lambda=0.0001,budget=10000"), std::pair(int64_t{10000}, Parts{6880, 3068, 0}));
@@ -438,6 +441,8 @@ TEST(cache_budget, refuses_what_does_not_fit) {
          "32 that come before the next eviction pass"},
         {"h2o:budget=64,grace=60", smollm, "expected at least 72: 4 sinks, 60 newest that stay, and 8 that come"},
         {"window:budget=1/4,cadence=49", smollm, "cadence=49 is more than the residual window of 48"},
+        {"decay:experts=8", smollm,
+         "decay: window=4096 is all of the 2048 tokens of a KV head, and leaves experts= none to rank: expected less"},
         {"adaptive_budget", smollm, "the profile has 0 layers, expected 30"},
     };
     for (const auto& [config, shape, part] : rows)

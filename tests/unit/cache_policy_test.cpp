@@ -98,6 +98,23 @@ TEST(cache_policy, moe_adds_nothing_of_its_own) {
     EXPECT_EQ(evicting.threshold, 0); // what is below 0
 }
 
+TEST(cache_policy, decay_goes_by_age_or_by_experts_outside_of_its_window) {
+    const Description by_age = describe("decay:window=1/8", 1024);
+    EXPECT_EQ(by_age, describe("window", 1024));
+    const Description by_experts = describe("decay:window=1/8,experts=9", 1024);
+    EXPECT_EQ(by_experts.importance, Importance{});
+    EXPECT_EQ(by_experts.ranking, Ranking::importance);
+    EXPECT_EQ(by_experts.sink + by_experts.recent + by_experts.cadence, 256); // when a head is fullest
+    EXPECT_EQ(by_experts.trigger, (Share{1, 1}));
+    const Description evicting = describe("decay:window=1/8,experts=9,evict_inactive=on", 1024);
+    EXPECT_EQ(evicting.trigger, (Share{0, 1}));
+    EXPECT_EQ(evicting.target, 0);
+    EXPECT_EQ(evicting.threshold, 0);
+    EXPECT_NO_THROW(describe("decay:window=1023,experts=9", 1024));
+    EXPECT_THROW(describe("decay:window=1024,experts=9", 1024), Error);
+    EXPECT_THROW(describe("decay:experts=9", 2048), Error); // of which the window is all
+}
+
 TEST(cache_policy, h2o_is_as_published_unless_told) {
     const Description d = describe("h2o", 256);
     EXPECT_EQ(d.importance, (Importance{Statistic::score_magnitude, Accumulation::ema, .95}));
@@ -233,14 +250,16 @@ TEST(cache_policy, importance_is_announced_where_it_is_described) {
                                    "adaptive_budget:policy=winnow", "winnow:window_from=1/8"};
     std::vector<std::string> all(std::begin(configs), std::end(configs));
     for (const PolicyKind* kind : policies()) all.emplace_back(kind->name);
+    const std::set<std::string> of_the_host = {"external", "moe", "decay:window=9,experts=8"}; // nothing is added to it
+    all.emplace_back("decay:window=9,experts=8");
     for (const std::string& config : all)
         for (const int64_t layer : {0, 10, 11, 31})
             for (const int64_t budget : {255, 256, 1023, 1024, 2048}) {
                 const LayerContext context{layer, 32, 2048, budget, 48, 32, 0};
                 const auto policy = make_policy(parse(config));
-                const bool is_of_the_host = config == "external" || config == "moe"; // nothing is added to it
                 EXPECT_EQ(policy->keeps_importance(context),
-                          is_of_the_host || policy->describe(context).importance.statistic != Statistic::none)
+                          of_the_host.contains(config) ||
+                              policy->describe(context).importance.statistic != Statistic::none)
                     << config << " " << layer << " " << budget;
             }
 }

@@ -1,4 +1,4 @@
-"""What tokens are worth by the experts that a router chose for them, for the policy `moe` (docs/policies.md)."""
+"""What tokens are worth by the experts that a router chose for them: policies `moe`, `decay` (docs/policies.md)."""
 
 from __future__ import annotations
 

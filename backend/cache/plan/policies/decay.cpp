@@ -1,6 +1,7 @@
-// By age alone: older tokens have fewer bits, and the oldest are evicted. The weight of a token is exp(-decay_lambda *
-// age), with as age how many newer tokens there are; the newest of a window keep the first segment's formats and stay,
-// whatever their weight.
+// By age: older tokens have fewer bits, and the oldest are evicted. The weight of a token is exp(-decay_lambda * age),
+// with as age how many newer tokens there are; the newest of a window keep the first segment's formats and stay,
+// whatever their weight. With `experts` ages say how many tokens each segment has, and the importance that the host
+// tells, as under `moe`, says which of those outside the window they are.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -28,6 +29,10 @@ constexpr std::array keys = {
     Key{"weight3", Kind::number, "0.2", "a token of less weight is in the third packed segment; 0: there is none", "",
         0, 1},
     Key{"eviction_threshold", Kind::number, "0.05", "a token of less weight is evicted", "", 0, 1},
+    Key{"experts", Kind::count, "", "experts of a layer: how often a router chooses them ranks tokens; none: age does",
+        "", 1, 1 << 16},
+    inactive_key,
+    evict_inactive_key,
 };
 
 // How many of a context's ages have at least this weight: all up to one.
@@ -45,8 +50,12 @@ int64_t ages_of(double lambda, double weight, int64_t context) {
 class Decay : public Policy {
 public:
     explicit Decay(Config config) : config_(std::move(config)) {
-        const std::string where = config_.policy().name + (": mode=" + config_.word("mode"));
-        for (const char* key : {"budget", "eviction_threshold"})
+        const std::string name = config_.policy().name, where = name + ": mode=" + config_.word("mode");
+        for (const char* key : {"inactive", "evict_inactive"})
+            if (!ranks_by_experts() && config_.differs(key))
+                refuse(name + ": " + key + "=" + spell(config_.at(key)) +
+                       " is of experts, and experts= does not say how many there are: expected experts=, too");
+        for (const char* key : {"budget", "eviction_threshold", "evict_inactive"})
             if (!evicts() && config_.differs(key))
                 refuse(where + " evicts nothing, and " + key + "=" + spell(config_.at(key)) +
                        " would say what is evicted: expected mode=hybrid");
@@ -56,18 +65,27 @@ public:
                        " is of a further packed segment: expected mode=hybrid");
         const double weight2 = config_.number("weight2"), weight3 = config_.number("weight3");
         if (weight2 > 0 && weight3 >= weight2)
-            refuse(std::string(config_.policy().name) + ": weight3=" + spell(weight3) +
+            refuse(name + ": weight3=" + spell(weight3) +
                    " is of tokens that are older than those of weight2=" + spell(weight2) + ": expected less than it");
     }
 
-    Description describe(const LayerContext& context) const override { return basic(config_, context); }
-    bool keeps_importance(const LayerContext&) const override { return false; }
+    Description describe(const LayerContext& context) const override {
+        Description description = basic(config_, context);
+        if (!ranks_by_experts()) return description;
+        const int64_t newest = window(context.context); // sinks included, as in the sizes of the segments
+        if (newest >= context.budget)
+            refuse(config_.policy().name + (": window=" + spell(config_.at("window"))) + " is all of the " +
+                   std::to_string(context.budget) +
+                   " tokens of a KV head, and leaves experts= none to rank: expected less");
+        rank_by_experts(description, config_);
+        protect_recent(description, newest - description.sink);
+        return description;
+    }
+    bool keeps_importance(const LayerContext&) const override { return ranks_by_experts(); }
 
     std::optional<Schedule> schedule(int64_t context) const override {
-        const Amount amount = config_.amount("window");
-        const int64_t window = std::min(tokens_of(amount, context), context);
         const auto newer_than = [&](const char* key) {
-            return std::max(window, ages_of(config_.number("decay_lambda"), config_.number(key), context));
+            return std::max(window(context), ages_of(config_.number("decay_lambda"), config_.number(key), context));
         };
         Schedule schedule{evicts() ? newer_than("eviction_threshold") : context, {}};
         if (!reduces()) return schedule;
@@ -78,6 +96,8 @@ public:
     }
 
 private:
+    bool ranks_by_experts() const { return config_.has("experts"); }
+    int64_t window(int64_t context) const { return std::min(tokens_of(config_.amount("window"), context), context); }
     bool evicts() const { return config_.word("mode") != "bit_reduction"; }
     bool reduces() const { return config_.word("mode") != "eviction"; }
 

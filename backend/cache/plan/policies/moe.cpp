@@ -9,25 +9,27 @@ namespace {
 
 constexpr std::array keys = {
     Key{"experts", Kind::count, "64", "experts that a router of a layer chooses from", "", 1, 1 << 16},
-    Key{"inactive", Kind::share, "1/4", "an expert is inactive below this share of what all are chosen on average"},
-    Key{"evict_inactive", Kind::word, "off", "whether tokens of inactive experts alone go before the budget is full",
-        "off|on"},
+    inactive_key,
+    evict_inactive_key,
     Key{"recent", Kind::amount, "1/4", "newest tokens retained: tokens or a share of the budget"},
 };
 
 Description describe(const Config& config, const LayerContext& context) {
     Description description = basic(config, context);
-    description.ranking = Ranking::importance;
+    rank_by_experts(description, config);
     protect_recent(description, tokens_of(config.amount("recent"), context.budget));
-    if (config.word("evict_inactive") == "on") {
-        description.trigger = {0, 1};
-        description.target = 0;
-        description.threshold = 0; // of any quantile: what is below 0
-    }
     return description;
 }
 
 } // namespace
+
+void rank_by_experts(Description& description, const Config& config) {
+    description.ranking = Ranking::importance;
+    if (config.word("evict_inactive") == "off") return;
+    description.trigger = {0, 1};
+    description.target = 0;
+    description.threshold = 0; // of any quantile: what is below 0
+}
 
 constinit const PolicyKind moe_policy = {"moe", true, keys, make<Described<describe, true>>};
 

@@ -38,6 +38,11 @@ inline constexpr Key turbo4_k_key = {"k", Kind::format, "turbo4", "storage forma
 inline constexpr Key turbo3_v_key = {"v", Kind::format, "turbo3", "storage format of values"};
 inline constexpr Key unit_slope_k_norm_key = {
     "k_norm", Kind::word, "unit_slope", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"};
+inline constexpr Key inactive_key = {"inactive", Kind::share, "1/4",
+                                     "an expert is inactive below this share of what all are chosen on average"};
+inline constexpr Key evict_inactive_key = {"evict_inactive", Kind::word, "off",
+                                           "whether tokens of inactive experts alone go before the budget is full",
+                                           "off|on"};
 inline constexpr const char* statistic_choices = "score_magnitude|probability|probability_squared";
 
 // What a PolicyKind makes its policy with.
@@ -67,5 +72,8 @@ Description basic(const Config& config, const LayerContext& context);
 // Protects the newest `tokens`, counted when the cache is fullest: an eviction pass protects fewer by those that come
 // before the next one.
 void protect_recent(Description& description, int64_t tokens);
+
+// Ranks by what the host tells of the experts that a router chose for a token, as `evict_inactive` says.
+void rank_by_experts(Description& description, const Config& config);
 
 } // namespace winnow::cache
