@@ -36,10 +36,10 @@ for backend in reference opencl; do
     grep -qE "^$backend [0-9]+ devices from /usr/lib/[^/]+/winnow/" /tmp/said
 done
 test -e /usr/share/winnow/eval/launch.py
-for package in libwinnow0 libwinnow-dev winnow-tools winnow-ggml; do
+for package in libwinnow0 libwinnow-dev winnow-tools winnow-ggml winnow-onnxruntime; do
     grep -q 'Apache License' /usr/share/doc/$package/copyright
 done
-ls /usr/lib/*/libwinnow_ggml.so /usr/lib/*/libwinnow_ggml-*.so
+ls /usr/lib/*/libwinnow_ggml.so /usr/lib/*/libwinnow_ggml-*.so /usr/lib/*/libwinnow_onnxruntime.so
 apt-get remove -y -qq libwinnow0
 test ! -e /usr/bin/winnow
 """

@@ -2,7 +2,7 @@
 # share/doc/<package>/copyright, with the licence of Winnow and those of what is compiled into it.
 set(text "Winnow is under the Apache License, Version 2.0, whose text is in /usr/share/common-licenses/Apache-2.0.\n")
 string(APPEND text "Parts of other projects are compiled into its files. Their licences follow.\n")
-foreach(name cli11 ggml nlohmann_json opencl_headers) # the others are packages of their own
+foreach(name cli11 ggml nlohmann_json onnxruntime opencl_headers) # the others are packages of their own
     file(READ "${CPACK_WINNOW_SOURCE_DIR}/licenses/${name}.txt" licence)
     string(APPEND text "\n----\n\n${licence}")
 endforeach()

@@ -51,6 +51,9 @@ if(WINNOW_LLAMA_CPP_DIR)
         "A ggml backend that llama.cpp loads, and that gives it Winnow's attention and caches."
         COMPONENTS ggml DEPENDS "${same_library}")
 endif()
+winnow_package(provider winnow-onnxruntime libs
+    "An execution provider that ONNX Runtime loads, and that gives it Winnow's attention and caches."
+    COMPONENTS onnxruntime DEPENDS "${same_library}")
 
 include(CPack)
 foreach(group IN LISTS groups)

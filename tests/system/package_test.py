@@ -18,7 +18,8 @@ COMPONENTS = {"library": r"lib/winnow/libwinnow_(opencl|reference)\.so",
               "tools": r"bin/winnow(-bench)?",
               "eval": r"share/winnow/eval/.*|bin/winnow-measure",
               "conformance": r"bin/winnow-conformance",
-              "ggml": r"lib/libwinnow_ggml.*\.so"}
+              "ggml": r"lib/libwinnow_ggml.*\.so",
+              "onnxruntime": r"lib/libwinnow_onnxruntime\.so"}
 
 
 def files_of(prefix):

@@ -63,7 +63,8 @@ def check_files(path, build):
         assert len([name for name in names if "lib/libwinnow_ggml-" in name]) == len(layouts), names
     for needed in ("bin/winnow", "lib/winnow/libwinnow_opencl.so", "lib/winnow/libwinnow_reference.so",
                    "include/winnow/winnow.h", "include/winnow/winnow_call.h", "include/winnow/winnow_cache.h",
-                   "include/winnow/winnow_opencl.h", "lib/pkgconfig/winnow.pc", "__init__.py", "cli.py", "py.typed",
+                   "include/winnow/winnow_opencl.h", "lib/pkgconfig/winnow.pc",
+                   "lib/libwinnow_onnxruntime.so", "onnxruntime.py", "__init__.py", "cli.py", "py.typed",
                    *(f"lib/{name}" for name in ggml), *(["bin/winnow-bench"] if build == "whole" else ())):
         assert f"winnowkv/{needed}" in names, f"{needed} is not in the wheel: {names}"
     licences = {name.rpartition("/")[2] for name in names if ".dist-info/licenses/" in name}

@@ -59,6 +59,8 @@ LAYERS = [
     {"folder": "plugin_api", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/c", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/ggml", "quoted": PUBLIC + r"|ggml.*\.h", "never": CL_HEADERS},
+    {"folder": "hosts/onnxruntime", "never": CL_HEADERS,
+     "quoted": PUBLIC + r"|onnxruntime_c_api\.h|cache_meaning\.hpp"},
     {"folder": "tests/conformance", "quoted": PUBLIC + SHARED + r"|abi\.h"},  # C checks that know the headers alone
     {"folder": "tests/faults", "quoted": PUBLIC + SHARED + r"|open_backend\.hpp"},
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
@@ -187,7 +189,8 @@ def silent_libraries(tree):
     call = re.compile(r"(?<![\w.:>])(?:std::)?(printf|fprintf|vprintf|vfprintf|puts|putchar|perror|exit|_Exit|"
                       r"quick_exit|abort|terminate|atexit)\s*\(|\bstd::(cout|cerr|clog)\b")
     for path, text in tree.items():
-        if path.endswith(CODE) and (in_folder(path, "backend", "hosts/ggml") or path == "plugin_api/winnow_loader.c"):
+        loaded = in_folder(path, "backend", "hosts/ggml", "hosts/onnxruntime")
+        if path.endswith(CODE) and (loaded or path == "plugin_api/winnow_loader.c"):
             for number, line in lines(text):
                 code = re.sub(r'"(\\.|[^"\\])*"', '""', line.split("//")[0])
                 if call.search(code):

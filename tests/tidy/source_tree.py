@@ -2,6 +2,8 @@
 
 import subprocess
 
+OTHERS = ("hosts/onnxruntime/headers/",)  # files of other projects, as they came
+
 
 def source_tree(root):
     """{path: text} of all files that belong to the project."""
@@ -14,6 +16,6 @@ def source_tree(root):
         paths = [path for path in paths if not path.startswith(("build/", ".git/")) and "__pycache__" not in path]
     tree = {}
     for path in sorted(paths):
-        if (root / path).is_file():
+        if (root / path).is_file() and not path.startswith(OTHERS):
             tree[path] = (root / path).read_text(errors="replace")
     return tree

@@ -1,0 +1,96 @@
+"""Models of attention nodes alone, for provider_test.py: whose queries, keys and values are the model's inputs."""
+
+import copy
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+POSITIONS = 96  # rows of the cos and sin caches
+
+
+class Shape:
+    """What the nodes of a model are like. layers: for each (query heads, KV heads, head size)."""
+
+    def __init__(self, layers=((4, 2, 32), (6, 2, 16)), packed=False, half=False, rotary=None, interleaved=False,
+                 partial=False, sink=False, position_ids=False, past=True, bias=False, hidden=None, **attributes):
+        self.layers, self.packed, self.half, self.rotary, self.interleaved = layers, packed, half, rotary, interleaved
+        self.partial, self.sink, self.position_ids, self.past, self.bias = partial, sink, position_ids, past, bias
+        self.hidden = hidden  # a name in the place of the length of the query's rows
+        self.attributes = attributes
+
+    @property
+    def number(self):
+        return np.float16 if self.half else np.float32
+
+    def without_past(self):
+        """Without inputs and outputs of the model. ONNX Runtime 1.23 wants the nodes' outputs named, read or not."""
+        made = copy.copy(self)
+        made.past = False
+        return made
+
+
+def tables(shape, size):
+    """The cos and sin caches of a layer."""
+    half = size // 4 if shape.partial else size // 2
+    angles = np.arange(POSITIONS)[:, None] * 100.0 ** (-np.arange(half) / half)
+    return np.cos(angles).astype(shape.number), np.sin(angles).astype(shape.number)
+
+
+def make_model(shape):
+    """The bytes of a model: a GroupQueryAttention for each layer, with inputs q0, k0, v0, ... and outputs o0, ..."""
+    kind = TensorProto.FLOAT16 if shape.half else TensorProto.FLOAT
+    inputs = [helper.make_tensor_value_info("seqlens_k", TensorProto.INT32, ["batch"]),
+              helper.make_tensor_value_info("total", TensorProto.INT32, [])]
+    outputs, nodes, constants = [], [], []
+    if shape.position_ids:
+        inputs.append(helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["batch", "tokens"]))
+    if shape.bias:
+        inputs.append(helper.make_tensor_value_info("bias", kind, [1, 1, "tokens", "total"]))
+
+    def constant(name, array):
+        constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    for layer, (heads, kv_heads, size) in enumerate(shape.layers):
+        names = [f"{letter}{layer}" for letter in "qkv"]
+        rows = [heads, kv_heads, kv_heads]
+        if shape.packed:
+            names, rows = names[:1], [heads + 2 * kv_heads]
+        for name, count in zip(names, rows):
+            inputs.append(helper.make_tensor_value_info(name, kind, ["batch", "tokens", shape.hidden or count * size]))
+        names += [""] * (3 - len(names))
+        own = [f"past_{letter}{layer}" if shape.past else "" for letter in "kv"]
+        presents = [f"present_{letter}{layer}" for letter in "kv"]
+        for name in filter(None, own):
+            inputs.append(helper.make_tensor_value_info(name, kind, ["batch", kv_heads, "past", size]))
+        cos, sin = tables(shape, size)
+        names += [*own, "seqlens_k", "total",
+                  constant(f"cos{layer}", cos) if shape.rotary else "",
+                  constant(f"sin{layer}", sin) if shape.rotary else "",
+                  "position_ids" if shape.position_ids else "", "bias" if shape.bias else "",
+                  constant(f"sink{layer}", np.linspace(-1, 2, heads).astype(shape.number)) if shape.sink else ""]
+        while not names[-1]:
+            names.pop()
+        nodes.append(helper.make_node("GroupQueryAttention", names, [f"o{layer}", *presents], f"attention_{layer}",
+                                      domain="com.microsoft", num_heads=heads, kv_num_heads=kv_heads,
+                                      do_rotary=int(bool(shape.rotary)), rotary_interleaved=int(shape.interleaved),
+                                      **shape.attributes))
+        outputs.append(helper.make_tensor_value_info(f"o{layer}", kind, ["batch", "tokens", heads * size]))
+        for name in presents if shape.past else ():
+            outputs.append(helper.make_tensor_value_info(name, kind, ["batch", kv_heads, "present", size]))
+    graph = helper.make_graph(nodes, "attention", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def random_rows(shape, generator, batch, tokens):
+    """Values for the inputs q0, k0, v0, ..."""
+    feeds = {}
+    for layer, (heads, kv_heads, size) in enumerate(shape.layers):
+        made = [generator.standard_normal((batch, tokens, count * size)).astype(shape.number)
+                for count in (heads, kv_heads, kv_heads)]
+        if shape.packed:
+            feeds[f"q{layer}"] = np.concatenate(made, axis=2)
+        else:
+            feeds |= {f"{letter}{layer}": rows for letter, rows in zip("qkv", made)}
+    return feeds

@@ -1,0 +1,138 @@
+// Reading: two calls for each list, the first for its length.
+#include "graph.hpp"
+
+#include <cstring>
+#include <memory>
+
+namespace winnow::ort {
+
+namespace {
+
+Value read_value(const OrtValueInfo* info) {
+    Value value;
+    if (!info) return value;
+    const char* name = nullptr;
+    check(api().GetValueInfoName(info, &name));
+    value.name = name;
+    if (value.name.empty()) return value;
+    const OrtTypeInfo* type = nullptr;
+    check(api().GetValueInfoTypeInfo(info, &type));
+    const OrtTensorTypeAndShapeInfo* tensor = nullptr;
+    if (type) check(api().CastTypeInfoToTensorInfo(type, &tensor));
+    if (!tensor) return value; // no tensor, or of a type that is unknown
+    check(api().GetTensorElementType(tensor, &value.type));
+    size_t rank = 0;
+    check(api().GetDimensionsCount(tensor, &rank));
+    value.shape.resize(rank);
+    check(api().GetDimensions(tensor, value.shape.data(), rank));
+    return value;
+}
+
+std::vector<Value> read_values(const std::vector<const OrtValueInfo*>& infos) {
+    std::vector<Value> values;
+    values.reserve(infos.size());
+    for (const OrtValueInfo* info : infos) values.push_back(read_value(info));
+    return values;
+}
+
+std::vector<Value> read_inputs(const OrtNode* node) {
+    size_t count = 0;
+    check(api().Node_GetNumInputs(node, &count));
+    std::vector<const OrtValueInfo*> infos(count);
+    check(api().Node_GetInputs(node, infos.data(), count));
+    return read_values(infos);
+}
+
+std::vector<Value> read_outputs(const OrtNode* node) {
+    size_t count = 0;
+    check(api().Node_GetNumOutputs(node, &count));
+    std::vector<const OrtValueInfo*> infos(count);
+    check(api().Node_GetOutputs(node, infos.data(), count));
+    return read_values(infos);
+}
+
+Attribute read_attribute(const OrtOpAttr* attribute) {
+    Attribute made;
+    check(api().OpAttr_GetType(attribute, &made.type));
+    size_t size = 0;
+    if (made.type == ORT_OP_ATTR_INT)
+        check(api().ReadOpAttr(attribute, made.type, &made.integer, sizeof made.integer, &size));
+    if (made.type == ORT_OP_ATTR_FLOAT)
+        check(api().ReadOpAttr(attribute, made.type, &made.real, sizeof made.real, &size));
+    if (made.type == ORT_OP_ATTR_STRING) {
+        char text[64] = "";
+        OrtStatus* status = api().ReadOpAttr(attribute, made.type, text, sizeof text - 1, &size);
+        made.text = status ? "a longer text" : text;
+        if (status) api().ReleaseStatus(status);
+    }
+    return made;
+}
+
+std::map<std::string, Attribute> read_attributes(const OrtNode* node) {
+    size_t count = 0;
+    check(api().Node_GetNumAttributes(node, &count));
+    std::vector<const OrtOpAttr*> all(count);
+    check(api().Node_GetAttributes(node, all.data(), count));
+    std::map<std::string, Attribute> attributes;
+    for (const OrtOpAttr* each : all) {
+        const char* name = nullptr;
+        check(api().OpAttr_GetName(each, &name));
+        attributes[name] = read_attribute(each);
+    }
+    return attributes;
+}
+
+} // namespace
+
+const Value& Node::value_of(const std::vector<Value>& values, size_t index) {
+    static const Value absent;
+    return index < values.size() ? values[index] : absent;
+}
+
+int64_t Node::integer(const std::string& attribute, int64_t otherwise) const {
+    const auto found = attributes.find(attribute);
+    return found != attributes.end() && found->second.type == ORT_OP_ATTR_INT ? found->second.integer : otherwise;
+}
+
+float Node::real(const std::string& attribute, float otherwise) const {
+    const auto found = attributes.find(attribute);
+    return found != attributes.end() && found->second.type == ORT_OP_ATTR_FLOAT ? found->second.real : otherwise;
+}
+
+std::vector<const OrtNode*> nodes_of(const OrtGraph* graph) {
+    size_t count = 0;
+    check(api().Graph_GetNumNodes(graph, &count));
+    std::vector<const OrtNode*> nodes(count);
+    check(api().Graph_GetNodes(graph, nodes.data(), count));
+    return nodes;
+}
+
+bool is_body(const OrtGraph* graph) {
+    const OrtNode* parent = nullptr;
+    check(api().Graph_GetParentNode(graph, &parent));
+    return parent != nullptr;
+}
+
+bool is_operator(const OrtNode* node, const char* domain, const char* op) {
+    const char *its_domain = nullptr, *its_op = nullptr;
+    check(api().Node_GetDomain(node, &its_domain));
+    check(api().Node_GetOperatorType(node, &its_op));
+    return std::strcmp(domain, its_domain) == 0 && std::strcmp(op, its_op) == 0;
+}
+
+Node read_node(const OrtNode* node) {
+    Node made;
+    const char *name = nullptr, *op = nullptr, *domain = nullptr;
+    check(api().Node_GetName(node, &name));
+    check(api().Node_GetOperatorType(node, &op));
+    check(api().Node_GetDomain(node, &domain));
+    made.name = name;
+    made.op = op;
+    made.domain = domain;
+    made.inputs = read_inputs(node);
+    made.outputs = read_outputs(node);
+    made.attributes = read_attributes(node);
+    return made;
+}
+
+} // namespace winnow::ort

@@ -1,0 +1,51 @@
+// What the runtime says of a node of a graph, as plain values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime.hpp"
+
+namespace winnow::ort {
+
+// An input or an output of a node. An optional one that is left out has no name.
+struct Value {
+    std::string name;
+    ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    std::vector<int64_t> shape; // -1: not known before a Run; empty also where the rank is unknown
+};
+
+struct Attribute {
+    OrtOpAttrType type = ORT_OP_ATTR_UNDEFINED;
+    int64_t integer = 0;
+    float real = 0;
+    std::string text;
+};
+
+struct Node {
+    std::string name, op, domain;
+    std::vector<Value> inputs, outputs;
+    std::map<std::string, Attribute> attributes;
+
+    const Value& input(size_t index) const { return value_of(inputs, index); }
+    const Value& output(size_t index) const { return value_of(outputs, index); }
+    bool has_input(size_t index) const { return !input(index).name.empty(); }
+    bool has_output(size_t index) const { return !output(index).name.empty(); }
+    // Where there is no such attribute, or one of another type: `otherwise`.
+    int64_t integer(const std::string& attribute, int64_t otherwise) const;
+    float real(const std::string& attribute, float otherwise) const;
+
+private:
+    static const Value& value_of(const std::vector<Value>& values, size_t index);
+};
+
+// In an order in which they can be computed, which stays the same for a model.
+std::vector<const OrtNode*> nodes_of(const OrtGraph* graph);
+// Whether a graph is the body of an If, a Loop or a Scan.
+bool is_body(const OrtGraph* graph);
+bool is_operator(const OrtNode* node, const char* domain, const char* op);
+Node read_node(const OrtNode* node);
+
+} // namespace winnow::ort

@@ -1,0 +1,73 @@
+// The tables are the process's: a process has one ONNX Runtime that loads this library.
+#include "runtime.hpp"
+
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+namespace winnow::ort {
+
+namespace {
+
+const OrtApi* runtime_api = nullptr;
+const OrtEpApi* runtime_ep_api = nullptr;
+const char* version_text = "";
+
+// The second number of "1.23.2", which is the version of the API, too.
+unsigned api_version_of(const char* version) {
+    const char* point = std::strchr(version, '.');
+    unsigned number = 0;
+    if (point) std::from_chars(point + 1, version + std::strlen(version), number);
+    return number;
+}
+
+} // namespace
+
+OrtStatus* open_runtime(const OrtApiBase& base) noexcept {
+    version_text = base.GetVersionString();
+    // GetApi prints a line about a version that it lacks, so the number is compared before.
+    runtime_api = api_version_of(version_text) >= ORT_API_VERSION ? base.GetApi(ORT_API_VERSION) : nullptr;
+    if (!runtime_api) {
+        char text[160];
+        std::snprintf(text, sizeof text,
+                      "this is ONNX Runtime %s, expected 1.%d or later, which takes execution providers from libraries",
+                      version_text, ORT_API_VERSION);
+        return base.GetApi(1)->CreateStatus(ORT_NOT_IMPLEMENTED, text); // every runtime has version 1
+    }
+    runtime_ep_api = runtime_api->GetEpApi();
+    return nullptr;
+}
+
+const char* runtime_version() { return version_text; }
+const OrtApi& api() { return *runtime_api; }
+const OrtEpApi& ep_api() { return *runtime_ep_api; }
+
+void check(OrtStatus* status) {
+    if (!status) return;
+    const std::string text = api().GetErrorMessage(status);
+    const OrtErrorCode code = api().GetErrorCode(status);
+    api().ReleaseStatus(status);
+    throw Error(text, code);
+}
+
+OrtStatus* current_exception_as_status() noexcept {
+    try {
+        throw;
+    } catch (const Error& error) {
+        return api().CreateStatus(error.code(), error.what());
+    } catch (const std::exception& error) {
+        return api().CreateStatus(ORT_FAIL, error.what());
+    } catch (...) {
+        return api().CreateStatus(ORT_FAIL, "an exception of an unknown type");
+    }
+}
+
+void Log::write(OrtLoggingLevel level, const std::string& text) const noexcept {
+    OrtStatus* status = guarded([&] {
+        const std::string line = "winnow: " + text;
+        check(api().Logger_LogMessage(logger_, level, line.c_str(), "hosts/onnxruntime", 0, "winnow"));
+    });
+    if (status) api().ReleaseStatus(status); // a line that cannot be logged stops nothing
+}
+
+} // namespace winnow::ort
