@@ -3,6 +3,7 @@
 import copy
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 POSITIONS = 96  # rows of the cos and sin caches
@@ -81,6 +82,45 @@ def make_model(shape):
     graph = helper.make_graph(nodes, "attention", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def changed(model, change):
+    """The bytes of a model whose graph was changed."""
+    loaded = onnx.load_from_string(model)
+    change(loaded.graph)
+    return loaded.SerializeToString()
+
+
+def into_branches(graph):
+    """Moves all nodes into both branches of an If."""
+    branches = []
+    for name in ("then", "else"):
+        branch = onnx.GraphProto(name=name)
+        branch.node.extend(graph.node)
+        branch.output.extend(graph.output)
+        for node in branch.node:
+            node.name = f"{name}_{node.name}"
+            node.output[:] = [f"{name}_{output}" for output in node.output]
+        for output in branch.output:
+            output.name = f"{name}_{output.name}"
+        branches.append(branch)
+    del graph.node[:]
+    graph.initializer.append(numpy_helper.from_array(np.array(True), "condition"))
+    graph.input.append(helper.make_tensor_value_info("negated", TensorProto.BOOL, []))
+    graph.node.append(helper.make_node("Xor", ["condition", "negated"], ["chosen"]))
+    graph.node.append(helper.make_node("If", ["chosen"], [output.name for output in graph.output],
+                                       then_branch=branches[0], else_branch=branches[1]))
+
+
+def into_multi_head_attention(graph):
+    """Makes other attention nodes of those without past."""
+    for node in graph.node:
+        node.op_type = "MultiHeadAttention"
+        del node.input[3:], node.output[1:]
+        heads = next(each for each in node.attribute if each.name == "num_heads")
+        del node.attribute[:]
+        node.attribute.extend([heads, helper.make_attribute("unidirectional", 1)])
+    del graph.input[:2]  # lengths
 
 
 def random_rows(shape, generator, batch, tokens):

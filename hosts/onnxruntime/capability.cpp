@@ -108,7 +108,10 @@ std::vector<std::string> names_of(const std::vector<Value>& values, size_t count
 
 AttentionNode read_attention(const Node& node, bool is_in_body) {
     expect(node.domain == microsoft && node.op == "GroupQueryAttention", reason_of_operator(node));
-    expect(!is_in_body, "it lies in the body of an If, a Loop or a Scan");
+    // ONNX Runtime 1.23 does not tell of a body whose it is; what a body reads of its surroundings gives it away.
+    const bool reads_outside =
+        std::any_of(node.inputs.begin(), node.inputs.end(), [](const Value& input) { return input.is_outer; });
+    expect(!is_in_body && !reads_outside, "it lies in the body of an If, a Loop or a Scan");
     check_inputs(node);
     check_attributes(node);
     AttentionNode made;

@@ -56,8 +56,9 @@ void* mutable_data(OrtValue* value) {
 
 } // namespace
 
-ComputedNode::ComputedNode(AttentionNode node, int64_t layer, const Node& fused, SessionCache& cache)
-    : OrtNodeComputeInfo{}, node_(std::move(node)), layer_(layer), cache_(cache),
+ComputedNode::ComputedNode(const Runtime& runtime, AttentionNode node, int64_t layer, const Node& fused,
+                           SessionCache& cache)
+    : OrtNodeComputeInfo{}, runtime_(runtime), node_(std::move(node)), layer_(layer), cache_(cache),
       input_places_(places_in(node_.inputs, fused.inputs)), output_places_(places_in(node_.outputs, fused.outputs)) {
     ort_version_supported = ORT_API_VERSION;
     CreateState = [](OrtNodeComputeInfo* self, OrtNodeComputeContext*, void** state) noexcept -> OrtStatus* {
@@ -65,7 +66,8 @@ ComputedNode::ComputedNode(AttentionNode node, int64_t layer, const Node& fused,
         return nullptr;
     };
     Compute = [](OrtNodeComputeInfo* self, void*, OrtKernelContext* context) noexcept {
-        return guarded([&] { static_cast<ComputedNode*>(self)->compute(context); });
+        ComputedNode& node = *static_cast<ComputedNode*>(self);
+        return guarded(node.runtime_, [&] { node.compute(context); });
     };
     ReleaseState = [](OrtNodeComputeInfo*, void*) noexcept {};
 }

@@ -11,7 +11,7 @@ namespace winnow::ort {
 class ComputedNode : public OrtNodeComputeInfo {
 public:
     // fused: the node of the runtime that stands for this one; it has the same inputs and outputs in another order.
-    ComputedNode(AttentionNode node, int64_t layer, const Node& fused, SessionCache& cache);
+    ComputedNode(const Runtime& runtime, AttentionNode node, int64_t layer, const Node& fused, SessionCache& cache);
 
     void compute(OrtKernelContext* context);
 
@@ -40,6 +40,7 @@ private:
     int64_t element() const { return node_.type == WINNOW_TYPE_F32 ? 4 : 2; }
     bool is_half() const { return node_.type == WINNOW_TYPE_F16; }
 
+    const Runtime& runtime_;
     const AttentionNode node_;
     const int64_t layer_;
     SessionCache& cache_;

@@ -22,7 +22,7 @@ OrtStatus* supported_devices(OrtEpFactory* self, const OrtHardwareDevice* const*
 
 class Factory : public OrtEpFactory {
 public:
-    explicit Factory(const OrtLogger* logger) : OrtEpFactory{}, log_(logger) {
+    Factory(const Runtime& runtime, const OrtLogger* logger) : OrtEpFactory{}, runtime_(runtime), log_(logger) {
         ort_version_supported = ORT_API_VERSION;
         GetName = [](const OrtEpFactory*) noexcept { return provider_name; };
         GetVendor = [](const OrtEpFactory*) noexcept { return "Winnow"; };
@@ -30,13 +30,19 @@ public:
         GetVersion = [](const OrtEpFactory*) noexcept { return WINNOW_RELEASE; };
         GetSupportedDevices = [](OrtEpFactory* self, const OrtHardwareDevice* const* devices, size_t count,
                                  OrtEpDevice** made, size_t room, size_t* made_count) noexcept {
+            const Entered entered(static_cast<Factory*>(self)->runtime_);
             return supported_devices(self, devices, count, made, room, made_count);
         };
         CreateEp = [](OrtEpFactory* self, const OrtHardwareDevice* const*, const OrtKeyValuePairs* const*, size_t,
                       const OrtSessionOptions* session, const OrtLogger* logger, OrtEp** made) noexcept {
-            return guarded([&] { *made = new Provider(session, logger, static_cast<Factory*>(self)->log_); });
+            const Factory& factory = *static_cast<Factory*>(self);
+            return guarded(factory.runtime_,
+                           [&] { *made = new Provider(factory.runtime_, session, logger, factory.log_); });
         };
-        ReleaseEp = [](OrtEpFactory*, OrtEp* provider) noexcept { delete static_cast<Provider*>(provider); };
+        ReleaseEp = [](OrtEpFactory* self, OrtEp* provider) noexcept {
+            const Entered entered(static_cast<Factory*>(self)->runtime_);
+            delete static_cast<Provider*>(provider);
+        };
         // Tensors lie where the runtime's own allocator for the CPU puts them.
         CreateAllocator = [](OrtEpFactory*, const OrtMemoryInfo*, const OrtKeyValuePairs*,
                              OrtAllocator** made) noexcept -> OrtStatus* {
@@ -57,6 +63,7 @@ public:
     }
 
 private:
+    const Runtime runtime_;
     const Log log_; // the process's
 };
 
@@ -70,10 +77,11 @@ __attribute__((visibility("default"))) OrtStatus* CreateEpFactories(const char*,
                                                                     const OrtLogger* logger, OrtEpFactory** factories,
                                                                     size_t room, size_t* count) {
     *count = 0;
-    if (OrtStatus* status = winnow::ort::open_runtime(*base)) return status;
-    return winnow::ort::guarded([&] {
+    winnow::ort::Runtime runtime;
+    if (OrtStatus* status = winnow::ort::open_runtime(*base, runtime)) return status;
+    return winnow::ort::guarded(runtime, [&] {
         if (room < 1) throw winnow::ort::Error("there is no room for a factory, expected room for one");
-        factories[0] = new winnow::ort::Factory(logger);
+        factories[0] = new winnow::ort::Factory(runtime, logger);
         *count = 1;
     });
 }

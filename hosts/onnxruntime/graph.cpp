@@ -15,6 +15,7 @@ Value read_value(const OrtValueInfo* info) {
     check(api().GetValueInfoName(info, &name));
     value.name = name;
     if (value.name.empty()) return value;
+    check(api().ValueInfo_IsFromOuterScope(info, &value.is_outer));
     const OrtTypeInfo* type = nullptr;
     check(api().GetValueInfoTypeInfo(info, &type));
     const OrtTensorTypeAndShapeInfo* tensor = nullptr;

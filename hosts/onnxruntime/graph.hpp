@@ -14,6 +14,7 @@ namespace winnow::ort {
 struct Value {
     std::string name;
     ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    bool is_outer = false;      // of the graph in which the node's graph is a body
     std::vector<int64_t> shape; // -1: not known before a Run; empty also where the rank is unknown
 };
 

@@ -13,9 +13,10 @@ constexpr const char* reset_option = "winnow.reset";
 
 } // namespace
 
-Provider::Provider(const OrtSessionOptions* session, const OrtLogger* logger, const Log& process_log)
-    : OrtEp{}, log_(logger), process_log_(process_log), options_(read_options(session)), backend_(options_, log_),
-      cache_(backend_, options_) {
+Provider::Provider(const Runtime& runtime, const OrtSessionOptions* session, const OrtLogger* logger,
+                   const Log& process_log)
+    : OrtEp{}, runtime_(runtime), log_(logger), process_log_(process_log), options_(read_options(session)),
+      backend_(options_, log_), cache_(backend_, options_) {
     if (!options_.report.empty()) write_report(options_.report, ""); // or the session is refused
     set_callbacks();
 }
@@ -34,19 +35,22 @@ Provider::~Provider() {
 }
 
 void Provider::set_callbacks() {
+    static constexpr auto runtime_of = [](OrtEp* self) -> const Runtime& {
+        return static_cast<Provider*>(self)->runtime_;
+    };
     ort_version_supported = ORT_API_VERSION;
     GetName = [](const OrtEp*) noexcept { return provider_name; };
     GetCapability = [](OrtEp* self, const OrtGraph* graph, OrtEpGraphSupportInfo* info) noexcept {
-        return guarded([&] { static_cast<Provider*>(self)->claim(graph, info); });
+        return guarded(runtime_of(self), [&] { static_cast<Provider*>(self)->claim(graph, info); });
     };
     Compile = [](OrtEp* self, const OrtGraph** graphs, const OrtNode** fused, size_t count, OrtNodeComputeInfo** infos,
                  OrtNode**) noexcept {
-        return guarded([&] { static_cast<Provider*>(self)->compile(graphs, fused, count, infos); });
+        return guarded(runtime_of(self), [&] { static_cast<Provider*>(self)->compile(graphs, fused, count, infos); });
     };
     // The nodes stay until the report is written.
     ReleaseNodeComputeInfos = [](OrtEp*, OrtNodeComputeInfo**, size_t) noexcept {};
     OnRunStart = [](OrtEp* self, const OrtRunOptions* options) noexcept {
-        return guarded([&] { static_cast<Provider*>(self)->begin_run(options); });
+        return guarded(runtime_of(self), [&] { static_cast<Provider*>(self)->begin_run(options); });
     };
     OnRunEnd = [](OrtEp* self, const OrtRunOptions*, bool) noexcept -> OrtStatus* {
         static_cast<Provider*>(self)->cache_.end_run();
@@ -110,7 +114,8 @@ void Provider::compile(const OrtGraph** graphs, const OrtNode** fused, size_t co
     if (nodes.empty()) return;
     cache_.add_layers(nodes);
     for (const Asked& each : asked) {
-        computed_.push_back(std::make_unique<ComputedNode>(*each.claim, layer++, read_node(fused[each.index]), cache_));
+        computed_.push_back(
+            std::make_unique<ComputedNode>(runtime_, *each.claim, layer++, read_node(fused[each.index]), cache_));
         infos[each.index] = computed_.back().get();
     }
     log_.info(std::to_string(computed_.size()) + " attention nodes computed by Winnow (" +

@@ -13,7 +13,7 @@ class Provider : public OrtEp {
 public:
     // Throws where an option is refused, or the backend has no such device.
     // process_log: for what is to be said once the session, and its logger, are gone.
-    Provider(const OrtSessionOptions* session, const OrtLogger* logger, const Log& process_log);
+    Provider(const Runtime& runtime, const OrtSessionOptions* session, const OrtLogger* logger, const Log& process_log);
     ~Provider();
     Provider(const Provider&) = delete;
     Provider& operator=(const Provider&) = delete;
@@ -26,6 +26,7 @@ private:
     void begin_run(const OrtRunOptions* options);
     void tell_refused(const std::vector<RefusedNode>& refused) const;
 
+    const Runtime& runtime_;
     Log log_;
     const Log process_log_;
     const Options options_;

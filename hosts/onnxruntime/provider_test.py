@@ -6,6 +6,7 @@ A sample leaves out most forms of attention: a backend with kernels has to compi
 """
 
 import copy
+import ctypes
 import itertools
 import json
 import os
@@ -18,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from attention_models import POSITIONS, Shape, make_model, random_rows
+from attention_models import (POSITIONS, Shape, changed, into_branches, into_multi_head_attention, make_model,
+                              random_rows)
 
 LIBRARY, BACKEND, EXTENT = [*sys.argv[1:4], "all"][:3]
 del sys.argv[1:4]
@@ -216,6 +218,17 @@ class Outputs(unittest.TestCase):
             for value in shared.values():
                 self.assertTrue((value.numpy() == 7).all())
 
+    def test_nodes_that_are_computed_side_by_side(self):
+        shape = Shape(layers=((4, 2, 32),) * 6, rotary=True)
+        generator = np.random.default_rng(6)
+        settings = options()
+        settings.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+        settings.inter_op_num_threads = 4
+        own, winnow = reference(shape), Host(shape, make_session(make_model(shape), settings))
+        for count, length in ((9, 9), *((1, 10 + i) for i in range(20))):
+            rows = random_rows(shape, generator, 1, count)
+            self.compare(shape, winnow.run(rows, [length]), own.run(rows, [length]), [count], f"length {length}")
+
     def test_a_budget_is_kept(self):
         shape = Shape(layers=((4, 2, 64),), rotary=True).without_past()
         winnow = Session(shape, kv="h2o:budget=40,k=q8_0,v=q8_0")
@@ -308,6 +321,15 @@ class Refusals(unittest.TestCase):
         rows = random_rows(CASES["rotary"], np.random.default_rng(0), 1, 3)
         self.refused("key has the shape [1, 2, 64], expected [1, 3, 64]", winnow.host.prompt,
                      rows | {"k0": rows["k0"][:, :2]}, [3])
+        own = reference(CASES["rotary"])  # a Run that failed between two layers has changed nothing
+        for got, wanted in zip(winnow.host.prompt(rows, [3]), own.prompt(rows, [3])):
+            self.assertLessEqual(np.abs(got - wanted).max(), 1e-4)
+        more = random_rows(CASES["rotary"], np.random.default_rng(1), 1, 2)
+        for name in ("k0", "k1"):
+            self.refused("has the shape", winnow.host.run, more | {name: more[name][:, :1]}, [5])
+            for got, wanted in zip(winnow.host.run(more, [5]), own.run(more, [5])):
+                self.assertLessEqual(np.abs(got - wanted).max(), 1e-4)
+            own.past = {key: present[:, :, :3] for key, present in own.past.items()}
         positions = Session(CASES["position_ids"])
         rows = random_rows(CASES["position_ids"], np.random.default_rng(0), 1, 3)
         feeds = {**rows, "seqlens_k": np.array([2], np.int32), "total": np.array(3, np.int32),
@@ -343,6 +365,26 @@ class Refusals(unittest.TestCase):
 
 
 class Claims(unittest.TestCase):
+    def refused_nodes(self, model):
+        """(name, reason) of each attention node, of a model of which none is claimed."""
+        path = Path(FOLDER.name) / f"report_{next(NUMBERS)}.json"
+        make_session(model, options(report=path))
+        report = json.loads(path.read_text())
+        self.assertEqual(report["claimed"], [])
+        return sorted((node["name"], node["reason"]) for node in report["not_claimed"])
+
+    def test_other_nodes(self):
+        plain = make_model(CASES["plain"])
+        zero_window = make_model(Shape(local_window_size=0))
+        self.assertEqual(self.refused_nodes(zero_window),
+                         [(f"attention_{layer}", "its local_window_size is 0") for layer in range(2)])
+        self.assertEqual(self.refused_nodes(changed(plain, into_branches)), sorted(
+            (f"{branch}_attention_{layer}", "it lies in the body of an If, a Loop or a Scan")
+            for branch in ("then", "else") for layer in range(2)))
+        alike = make_model(Shape(layers=((4, 4, 32), (2, 2, 16))).without_past())
+        for name, reason in self.refused_nodes(changed(alike, into_multi_head_attention)):
+            self.assertIn("MultiHeadAttention says by the length of past alone", reason)
+
     def test_what_is_not_served_stays_with_the_runtime(self):
         for shape, reason in ((Shape(bias=True), "it has an attention_bias"),
                               (Shape(hidden="hidden"), "the model does not tell how long a row of the query is")):
@@ -355,6 +397,40 @@ class Claims(unittest.TestCase):
             self.assertEqual(report["claimed"], [])
             self.assertEqual(sorted((node["name"], node["reason"]) for node in report["not_claimed"]),
                              [("attention_0", reason), ("attention_1", reason)])
+
+
+class OldRuntime(ctypes.Structure):
+    """ONNX Runtime's first table, as an older one has it: with version 1 of the interface alone."""
+
+    TEXT = ctypes.CFUNCTYPE(ctypes.c_ssize_t)
+    CREATE = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_int, ctypes.c_char_p)
+    GET = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_uint32)
+    _fields_ = [("get_api", GET), ("version", TEXT)]
+
+    def __init__(self, version):
+        self.text, self.texts = ctypes.create_string_buffer(version), []
+        create = self.CREATE(lambda code, text: self.texts.append(text.decode()) or 1)
+        self.table = (self.CREATE * 1)(create)  # the interface begins with it
+        super().__init__(self.GET(lambda number: ctypes.addressof(self.table) if number == 1 else 0),
+                         self.TEXT(lambda: ctypes.addressof(self.text)))
+
+
+class Library(unittest.TestCase):
+    def test_an_older_runtime_is_refused_by_name(self):
+        old, count, factories = OldRuntime(b"1.22.1"), ctypes.c_size_t(9), (ctypes.c_void_p * 4)()
+        status = ctypes.CDLL(LIBRARY).CreateEpFactories(b"winnow", ctypes.byref(old), None, factories,
+                                                        ctypes.c_size_t(4), ctypes.byref(count))
+        self.assertEqual((status, count.value), (1, 0))
+        self.assertEqual(old.texts, ["this is ONNX Runtime 1.22.1, expected 1.23 or later, which takes execution "
+                                     "providers from libraries"])
+
+    def test_it_can_be_unloaded_and_loaded_again(self):
+        for _ in range(2):
+            Session(CASES["plain"]).report()
+            onnxruntime.unregister_execution_provider_library("winnow")
+            self.assertEqual([device for device in onnxruntime.get_ep_devices()
+                              if device.ep_name == winnowkv.onnxruntime.PROVIDER], [])
+            winnowkv.onnxruntime.register()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// The tables are the process's: a process has one ONNX Runtime that loads this library.
+// Which runtime is meant: that of the callback that runs in this thread.
 #include "runtime.hpp"
 
 #include <charconv>
@@ -9,9 +9,7 @@ namespace winnow::ort {
 
 namespace {
 
-const OrtApi* runtime_api = nullptr;
-const OrtEpApi* runtime_ep_api = nullptr;
-const char* version_text = "";
+thread_local const Runtime* entered_runtime = nullptr;
 
 // The second number of "1.23.2", which is the version of the API, too.
 unsigned api_version_of(const char* version) {
@@ -23,24 +21,27 @@ unsigned api_version_of(const char* version) {
 
 } // namespace
 
-OrtStatus* open_runtime(const OrtApiBase& base) noexcept {
-    version_text = base.GetVersionString();
+OrtStatus* open_runtime(const OrtApiBase& base, Runtime& runtime) noexcept {
+    runtime.version = base.GetVersionString();
     // GetApi prints a line about a version that it lacks, so the number is compared before.
-    runtime_api = api_version_of(version_text) >= ORT_API_VERSION ? base.GetApi(ORT_API_VERSION) : nullptr;
-    if (!runtime_api) {
+    if (api_version_of(runtime.version) >= ORT_API_VERSION) runtime.api = base.GetApi(ORT_API_VERSION);
+    if (!runtime.api) {
         char text[160];
         std::snprintf(text, sizeof text,
                       "this is ONNX Runtime %s, expected 1.%d or later, which takes execution providers from libraries",
-                      version_text, ORT_API_VERSION);
+                      runtime.version, ORT_API_VERSION);
         return base.GetApi(1)->CreateStatus(ORT_NOT_IMPLEMENTED, text); // every runtime has version 1
     }
-    runtime_ep_api = runtime_api->GetEpApi();
+    runtime.ep_api = runtime.api->GetEpApi();
     return nullptr;
 }
 
-const char* runtime_version() { return version_text; }
-const OrtApi& api() { return *runtime_api; }
-const OrtEpApi& ep_api() { return *runtime_ep_api; }
+Entered::Entered(const Runtime& runtime) : before_(std::exchange(entered_runtime, &runtime)) {}
+Entered::~Entered() { entered_runtime = before_; }
+
+const char* runtime_version() { return entered_runtime->version; }
+const OrtApi& api() { return *entered_runtime->api; }
+const OrtEpApi& ep_api() { return *entered_runtime->ep_api; }
 
 void check(OrtStatus* status) {
     if (!status) return;

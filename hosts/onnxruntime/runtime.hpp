@@ -19,10 +19,31 @@ private:
     OrtErrorCode code_;
 };
 
-// Takes the tables of the runtime that loads this library. Returns a status where the runtime is too old.
-OrtStatus* open_runtime(const OrtApiBase& base) noexcept;
-const char* runtime_version(); // "1.23.2"
-const OrtApi& api();           // valid after open_runtime, as is the next one
+// A runtime that has loaded this library. A process may have several, as one of onnxruntime and one of
+// onnxruntime-genai.
+struct Runtime {
+    const OrtApi* api = nullptr;
+    const OrtEpApi* ep_api = nullptr;
+    const char* version = ""; // "1.23.2"
+};
+
+// Takes the tables of a runtime. Returns a status of its where it is too old.
+OrtStatus* open_runtime(const OrtApiBase& base, Runtime& runtime) noexcept;
+
+// While it lives, the functions below are about this runtime, in this thread.
+class Entered {
+public:
+    explicit Entered(const Runtime& runtime);
+    ~Entered();
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+private:
+    const Runtime* before_;
+};
+
+const char* runtime_version();
+const OrtApi& api();
 const OrtEpApi& ep_api();
 
 // Throws the message of a status that is an error, and releases it.
@@ -30,7 +51,7 @@ void check(OrtStatus* status);
 // Makes a status of the exception that is being handled.
 OrtStatus* current_exception_as_status() noexcept;
 
-// Runs what a callback of the runtime does: no exception leaves it.
+// Makes a status of what a body throws.
 template <class Body>
 OrtStatus* guarded(Body&& body) noexcept {
     try {
@@ -39,6 +60,13 @@ OrtStatus* guarded(Body&& body) noexcept {
     } catch (...) {
         return current_exception_as_status();
     }
+}
+
+// Runs what a callback of a runtime does: no exception leaves it.
+template <class Body>
+OrtStatus* guarded(const Runtime& runtime, Body&& body) noexcept {
+    const Entered entered(runtime);
+    return guarded(std::forward<Body>(body));
 }
 
 // Writes lines to a logger of the runtime, each beginning with "winnow: ".

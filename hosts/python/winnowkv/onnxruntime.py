@@ -30,9 +30,12 @@ def get_library_path() -> str:
 def register(name: str = "winnow") -> None:
     """Lets ONNX Runtime in this process load the plugin, under this name; once is enough.
 
-    Raises ImportError without onnxruntime, FileNotFoundError without a plugin, and what ONNX Runtime raises where it
-    refuses the plugin."""
+    Raises ImportError without onnxruntime or with one that is too old, FileNotFoundError without a plugin, and what
+    ONNX Runtime raises where it refuses the plugin."""
     runtime: Any = importlib.import_module("onnxruntime")
+    if not hasattr(runtime, "register_execution_provider_library"):
+        raise ImportError(f"this is ONNX Runtime {runtime.__version__}, expected 1.23 or later, which takes execution "
+                          "providers from libraries")
     if not _devices(runtime):
         _files.set_driver()
         runtime.register_execution_provider_library(name, get_library_path())
