@@ -44,7 +44,8 @@ class Package(unittest.TestCase):
 
     def test_import_touches_no_driver(self):
         loaded = "print('libOpenCL' in open('/proc/self/maps').read())"
-        out, _ = python(f"import winnowkv, winnowkv.llama_cpp, winnowkv.cli; {loaded}; winnowkv.devices(); {loaded}")
+        out, _ = python(f"import winnowkv, winnowkv.llama_cpp, winnowkv.onnxruntime, winnowkv.cli;"
+                        f" {loaded}; winnowkv.devices(); {loaded}")
         self.assertEqual(out.split(), ["False", "True"])
 
     def test_devices_are_those_of_the_backend(self):
