@@ -36,8 +36,9 @@ public:
         CreateEp = [](OrtEpFactory* self, const OrtHardwareDevice* const*, const OrtKeyValuePairs* const*, size_t,
                       const OrtSessionOptions* session, const OrtLogger* logger, OrtEp** made) noexcept {
             const Factory& factory = *static_cast<Factory*>(self);
-            return guarded(factory.runtime_,
-                           [&] { *made = new Provider(factory.runtime_, session, logger, factory.log_); });
+            return guarded(factory.runtime_, [&] {
+                *made = std::make_unique<Provider>(factory.runtime_, session, logger, factory.log_).release();
+            });
         };
         ReleaseEp = [](OrtEpFactory* self, OrtEp* provider) noexcept {
             const Entered entered(static_cast<Factory*>(self)->runtime_);
@@ -81,7 +82,7 @@ __attribute__((visibility("default"))) OrtStatus* CreateEpFactories(const char*,
     if (OrtStatus* status = winnow::ort::open_runtime(*base, runtime)) return status;
     return winnow::ort::guarded(runtime, [&] {
         if (room < 1) throw winnow::ort::Error("there is no room for a factory, expected room for one");
-        factories[0] = new winnow::ort::Factory(runtime, logger);
+        factories[0] = std::make_unique<winnow::ort::Factory>(runtime, logger).release();
         *count = 1;
     });
 }
