@@ -110,6 +110,7 @@ void Provider::compile(const OrtGraph** graphs, const OrtNode** fused, size_t co
     std::sort(asked.begin(), asked.end(), [](const Asked& a, const Asked& b) { return a.claim < b.claim; });
     int64_t layer = cache_.layers();
     std::vector<AttentionNode> nodes;
+    nodes.reserve(count);
     for (const Asked& each : asked) nodes.push_back(*each.claim);
     if (nodes.empty()) return;
     cache_.add_layers(nodes);
