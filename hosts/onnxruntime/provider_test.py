@@ -150,7 +150,14 @@ class Outputs(unittest.TestCase):
                 lengths = [count, *generator.integers(1, count + 1, batch - 1).tolist()]
                 rows = random_rows(shape, generator, batch, count)
                 wanted, counts = own.prompt(rows, lengths), lengths
-                got = [winnow.host.prompt(rows, lengths) for winnow in winnows]
+                padded = {name: array.copy() for name, array in rows.items()}  # with what must not be read
+                for array in padded.values():
+                    for row, length in enumerate(lengths):
+                        array[row, length:] = np.nan
+                got = [winnow.host.prompt(padded, lengths) for winnow in winnows]
+                for one in got:
+                    for output in one:
+                        self.assertTrue(all((output[row, length:] == 0).all() for row, length in enumerate(lengths)))
             else:
                 lengths = own.lengths
                 if kind == "rewind":  # at least two tokens stay, so that no row begins anew
