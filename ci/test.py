@@ -67,6 +67,7 @@ def settings(options):
         python, model, mlx, numpy, intel, oclgrind, ptxas = map(downloads.submit, (
             parts.llama_cpp_python, parts.model, parts.mlx_python, parts.numpy_python, parts.intel_runtime,
             parts.oclgrind, parts.ptxas))
+        runtimes = [downloads.submit(parts.onnxruntime_python, release) for release in parts.ONNXRUNTIMES]
         llama_cpp = building.submit(parts.llama_cpp_build, *LLAMA_CPP_PROGRAMS,
                                     *(FULL_LLAMA_CPP_PROGRAMS if options.full else ()))
         others = [building.submit(parts.llama_cpp_build, text_program(release), release=release)
@@ -93,6 +94,7 @@ def settings(options):
         "WINNOW_MODEL": model.result(),
         "WINNOW_MLX_PYTHON": mlx.result(),
         "WINNOW_NUMPY_PYTHON": numpy.result(),
+        "WINNOW_ONNXRUNTIME_PYTHONS": ";".join(str(runtime.result()) for runtime in runtimes),
         "WINNOW_INTEL_ICD_DIR": icd,
         "WINNOW_INTEL_LIB_DIR": libraries,
         "WINNOW_OCLGRIND_ICD": oclgrind.result(),
