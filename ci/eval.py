@@ -1,12 +1,12 @@
 """`winnow eval` with all that it needs: installs, fetches a model and llama.cpp, builds, and runs it.
 
-    ci/eval --text FILE|book|code|wiki [--model FILE|smollm2|gemma] [arguments of winnow eval]...
+    ci/eval --text FILE|book|code|wiki [--model FILE|smollm2|gemma|qwen] [arguments of winnow eval]...
     ci/eval calibrate|profile|allocate --text ...                  `winnow calibrate` and the others, likewise
 
 `book` is the King James Bible, `code` the sources of Python's standard library, `smollm2` (which is taken if nothing is
-said) SmolLM2-135M-Instruct, `gemma` Gemma 3 270M: texts.py fetches them. `wiki` is WikiText-2's raw test set, the file
-that WINNOW_WIKITEXT names. The other arguments are handed on; --llama-cpp and --plugin may be left out. WINNOW_DEVICE
-chooses another OpenCL device than PoCL.
+said) SmolLM2-135M-Instruct, `gemma` Gemma 3 270M, `qwen` Qwen2.5-Coder-0.5B-Instruct: texts.py fetches them. `wiki` is
+WikiText-2's raw test set, the file that WINNOW_WIKITEXT names. The other arguments are handed on; --llama-cpp and
+--plugin may be left out. WINNOW_DEVICE chooses another OpenCL device than PoCL.
 """
 
 import os

