@@ -25,6 +25,7 @@ def session(path, library=None, options=None, threads=0, arena=True):
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
     settings.enable_cpu_mem_arena = arena
+    settings.log_severity_level = 3  # a warning says that not all nodes are Winnow's
     if library is None:
         return onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]

@@ -1,0 +1,70 @@
+"""Makes models in ONNX of GGUF files, tests Winnow with onnxruntime-genai, and measures caches under ONNX Runtime.
+
+    ci/onnx models                            # prints the folder of SmolLM2-135M in ONNX
+    ci/onnx test [LIBRARY [NAME=VALUE ...]]   # genai's oldest and newest release that are served
+    ci/onnx measure memory --winnow LIBRARY ...   # and `quality`, `limit`
+
+LIBRARY is Winnow's provider, and NAME=VALUE its options. What `measure` takes, and what it measures, is in
+hosts/onnxruntime/measure.py; without --text it measures on the book of ci/eval. --model names another model of
+ci/eval, before `models` or `measure`: qwen is Qwen2.5-Coder-0.5B-Instruct, of which 0.5 GB are downloaded and 2.5 GB
+kept. Downloads and models stay in ${XDG_CACHE_HOME:-~/.cache}/winnow-dev.
+"""
+
+import argparse
+import hashlib
+import os
+
+import parts
+import texts
+
+HERE = parts.SOURCE / "hosts" / "onnxruntime"
+
+
+def arguments():
+    introduction, details = __doc__.split("\n\n", 1)
+    parser = argparse.ArgumentParser(prog="ci/onnx", description=introduction, epilog=details,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=("smollm2", "qwen"), default="smollm2")
+    parser.add_argument("what", choices=("models", "test", "measure"))
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    return parser.parse_args()
+
+
+def model_of(name):
+    """A folder with model.onnx, its weights in float32, and tokenizer.json. Its logits are those of the last token."""
+    source = texts.MODELS[name]()
+    maker = HERE / "models.py"
+    version = hashlib.sha256(maker.read_bytes()).hexdigest()[:12]
+
+    def make(folder):
+        parts.say(f"making {name} in ONNX")
+        parts.run([parts.onnxruntime_python(), "-B", maker, source, folder, "--last-logits", "--context", "8192"])
+
+    return parts.kept(f"{name}-onnx", version, make)
+
+
+def test(options):
+    for release, genai in parts.ONNXRUNTIMES.items():
+        python = parts.onnxruntime_python(release)
+        parts.say(f"testing with onnxruntime {release}")
+        parts.run([python, "-B", HERE / "strip_cache_test.py"])
+        if genai:
+            parts.say(f"testing with onnxruntime-genai {genai}")
+            parts.run([python, "-B", HERE / "genai_test.py", *options.rest])
+
+
+def main():
+    options = arguments()
+    parts.setup("test")
+    if options.what == "test":
+        test(options)
+    elif options.what == "models":
+        print(model_of(options.model))
+    else:
+        python, script = parts.onnxruntime_python(), HERE / "measure.py"
+        text = () if "--text" in options.rest or "--help" in options.rest else ("--text", texts.book())
+        os.execv(python, [str(part) for part in (python, "-B", script, model_of(options.model), *options.rest, *text)])
+
+
+if __name__ == "__main__":
+    parts.run_main("ci/onnx", main)

@@ -1,0 +1,257 @@
+"""Measures caches of Winnow's provider beside ORT's own, on one model in ONNX, each run in a process of its own.
+
+    measure.py FOLDER memory  --winnow LIBRARY --text FILE    # memory and time of one long sequence
+    measure.py FOLDER quality --winnow LIBRARY --text FILE    # BLEU against the full cache, and perplexity
+    measure.py FOLDER limit   --winnow LIBRARY --text FILE    # how far each gets where the full cache just fits
+
+FOLDER is what models.py wrote, with --last-logits: logits of a whole prompt would take more memory than the cache.
+"ort" is ORT's own kernel with a present for each call, "shared" the same with one buffer as past and present; every
+other cache is a configuration of Winnow's, which runs the model without past and present. The prompt comes in calls of
+--chunk tokens. Tables are in Markdown.
+
+Memory is resident memory: its peak while decoding less what it was after the model was loaded and had computed one
+short prompt, and the peak of the whole process. `limit` looks for the least memory (RLIMIT_DATA above what there is
+after such a prompt) with which "ort" decodes --tokens, and then gives it to each cache for half as many again.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import decode
+
+HERE = Path(__file__).resolve().parent
+OWN = ("ort", "shared")  # ORT's own caches
+CACHES = (*OWN, "none:k=f32,v=f32", "none:k=f16,v=f16", "winnow",
+          *(f"hierarchical:budget={budget}{more}" for budget, more in (
+              ("1/2", ""), ("1/2", ",thresholds=conservative"), ("1/2", ",profile=code"),
+              ("1/2", ",profile=summarize"), ("1/2", ",profile=long_form"), ("1/4", ""), ("1/8", ""))),
+          "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8", "winnow:budget=1/8,recall=host")
+MIB = 1 << 20
+LIMITED = "limited"  # what a process says before it needs more
+LIMIT_STEP = 2  # MiB, to which the limit is found
+
+
+def status(name):
+    """MiB of a line of /proc/self/status."""
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+class Run:
+    """What one process does with one cache."""
+
+    def __init__(self, options):
+        self.options, self.text = options, json.loads(options.ids.read_text())
+        self.open(options.tokens)
+
+    def open(self, most):
+        """Makes a session for sequences of so many tokens, of which a budget is a share."""
+        options, self.most = self.options, most
+        own = options.cache in OWN
+        settings = {"kv": options.cache, "max_tokens": str(most)} | dict(each.split("=", 1) for each in options.set)
+        self.session = decode.session(str(options.folder / "model.onnx" if own else options.stripped),
+                                      None if own else options.winnow, settings, options.threads)
+
+    def sequence(self):
+        return decode.Sequence(self.session, self.most if self.options.cache == "shared" else 0)
+
+    def excerpts(self, count, length):
+        """Parts of the text, evenly spaced."""
+        if len(self.text) < length:
+            sys.exit(f"measure: the text has {len(self.text)} tokens, expected at least {length}")
+        starts = np.linspace(0, len(self.text) - length, count).astype(int)
+        return [self.text[start:start + length] for start in starts]
+
+    def warm_up(self):
+        """Has kernels made, and their compiler's memory given back, which would hide what follows."""
+        decode.Sequence(self.session).step(self.text[:8])
+        ctypes.CDLL(None).malloc_trim(0)
+
+    def memory(self):
+        self.warm_up()
+        loaded, before = status("VmRSS"), status("VmHWM")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is that of what follows
+        options = self.options
+        [prompt] = self.excerpts(1, options.tokens - options.new)
+        _, first, later = decode.greedy(self.sequence(), prompt, options.new, options.chunk)
+        peak = status("VmHWM")
+        return {"added": peak - loaded, "peak": max(before, peak), "first": first, "later": float(np.median(later))}
+
+    def quality(self):
+        options = self.options
+        texts = [decode.greedy(self.sequence(), prompt, options.new, options.chunk)[0]
+                 for prompt in self.excerpts(options.prompts, options.prompt)]
+        self.open(options.context)
+        losses = [self.loss(tokens) for tokens in self.excerpts(options.contexts, options.context)]
+        return {"texts": texts, "losses": losses}
+
+    def loss(self, tokens):
+        """Mean negative log-likelihood of the second half, decoded token by token after the first."""
+        half, sequence = len(tokens) // 2, self.sequence()
+        logits, total = sequence.prompt(tokens[:half], self.options.chunk), 0.0
+        for token in tokens[half:]:
+            logits = logits.astype(np.float64)
+            most = logits.max()
+            total += most + math.log(np.exp(logits - most).sum()) - logits[token]
+            logits = sequence.step([token])[-1]
+        return total / (len(tokens) - half)
+
+    def limit(self):
+        options = self.options
+        self.warm_up()
+        most = round((status("VmData") + options.limit) * MIB)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        print(LIMITED, flush=True)
+        [prompt] = self.excerpts(1, options.tokens - options.new)
+        decode.greedy(self.sequence(), prompt, options.new, options.chunk)
+        return {}
+
+
+class Died(Exception):
+    """A process could not go on with the memory it was given; the text is the end of what it said."""
+
+
+def child(options, cache, **changes):
+    """What a process of its own found out. Raises Died if it ended after it had set a limit."""
+    arguments = vars(options) | changes | {"cache": cache}
+    done = subprocess.run([sys.executable, "-B", __file__, str(options.folder), options.what, "--child",
+                           json.dumps(arguments, default=str)], capture_output=True, text=True)
+    if done.returncode != 0:
+        said = (done.stderr.splitlines() or [f"status {done.returncode}"])[-1]
+        if LIMITED not in done.stdout:
+            sys.exit(f"measure: {cache}: {said}")
+        raise Died(said)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def print_row(*cells):
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def print_head(*cells):
+    print_row(*cells)
+    print_row(*["---"] * len(cells))
+
+
+def memory(options):
+    print(f"{options.tokens} tokens, the last {options.new} decoded; medians of {options.rounds} processes.\n")
+    print_head("cache", "for the sequence, MiB", "peak of the process, MiB", "first token, s", "each later one, ms",
+               "ratio to the first row")
+    usual = None
+    runs = {cache: [] for cache in options.caches}
+    for number in range(options.rounds + 1):
+        for cache in options.caches:
+            found = child(options, cache)
+            if number > 0:  # before, kernels are compiled
+                runs[cache].append(found)
+    for cache, found in runs.items():
+        of = {name: statistics.median(each[name] for each in found) for name in found[0]}
+        usual = usual or of["later"]
+        print_row(f"`{cache}`", f"{of['added']:.1f}", f"{of['peak']:.0f}", f"{of['first']:.2f}",
+                  f"{1e3 * of['later']:.2f}", f"{of['later'] / usual:.2f}")
+
+
+def quality(options):
+    import sacrebleu
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(options.folder / "tokenizer.json"))
+    print(f"{options.prompts} continuations of {options.new} tokens after {options.prompt}, greedily; perplexity of "
+          f"the second half of {options.contexts} contexts of {options.context} tokens. BLEU is against the first "
+          "row.\n")
+    print_head("cache", "BLEU", "same texts", "perplexity", "against the first row")
+    expected = None
+    for cache in options.caches:
+        found = child(options, cache)
+        texts = [tokenizer.decode(tokens) for tokens in found["texts"]]
+        perplexity = math.exp(statistics.mean(found["losses"]))
+        expected = expected or (texts, perplexity)
+        same = sum(text == other for text, other in zip(texts, expected[0]))
+        print_row(f"`{cache}`", f"{sacrebleu.corpus_bleu(texts, [expected[0]]).score:.1f}", f"{same} of {len(texts)}",
+                  f"{perplexity:.3f}", f"{100 * (perplexity / expected[1] - 1):+.2f}%")
+
+
+def limit(options):
+    def said(cache, **changes):
+        """What a process said before it died; empty if it went on."""
+        try:
+            child(options, cache, **changes)
+        except Died as died:
+            return str(died)
+        return ""
+
+    low, high = 0, LIMIT_STEP
+    while said("ort", limit=high):
+        low, high = high, 2 * high
+    while high - low > LIMIT_STEP:
+        middle = (low + high) // 2
+        low, high = (middle, high) if said("ort", limit=middle) else (low, middle)
+    longer = options.tokens * 3 // 2
+    print(f"With {high} MiB above what it has after loading, `ort` decodes {options.tokens} tokens, and dies with "
+          f"{LIMIT_STEP} MiB less.\n")
+    print_head("cache", f"{options.tokens} tokens", f"{longer} tokens", "last words")
+    for cache in options.caches:
+        words = [said(cache, limit=high, tokens=tokens) for tokens in (options.tokens, longer)]
+        print_row(f"`{cache}`", *("dies" if each else "goes on" for each in words), words[1][:120])
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("what", choices=("memory", "quality", "limit"))
+    parser.add_argument("--winnow", metavar="LIBRARY", type=Path, help="Winnow's provider")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="an option of the provider")
+    parser.add_argument("--text", type=Path, help="what prompts and contexts are taken from")
+    parser.add_argument("--cache", action="append", dest="caches", metavar="CACHE",
+                        help="instead of the usual ones; ort, shared, or a configuration")
+    parser.add_argument("--threads", type=int, default=0, help="of ORT; 0: as many as there are cores")
+    parser.add_argument("--chunk", type=int, default=256, help="the most tokens of a call of a prompt")
+    parser.add_argument("--rounds", type=int, default=3, help="memory: processes for each cache, in turns")
+    parser.add_argument("--tokens", type=int, default=2048, help="memory, limit: of the sequence")
+    parser.add_argument("--new", type=int, default=64, help="of these, or after each prompt, decoded greedily")
+    parser.add_argument("--prompts", type=int, default=200, help="quality: how many")
+    parser.add_argument("--prompt", type=int, default=448, help="quality: tokens of a prompt")
+    parser.add_argument("--contexts", type=int, default=4, help="quality: for the perplexity")
+    parser.add_argument("--context", type=int, default=2048, help="quality: tokens of one")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    if options.child:
+        made = argparse.Namespace(**json.loads(options.child))
+        made.folder, made.stripped, made.ids = Path(made.folder), Path(made.stripped), Path(made.ids)
+        print(json.dumps(getattr(Run(made), made.what)()))
+        return
+    options.caches = options.caches or list(CACHES)
+    if options.text is None:
+        sys.exit("measure: --text FILE is missing")
+    if options.winnow is None and set(options.caches) - set(OWN):
+        sys.exit("measure: --winnow LIBRARY is missing, for caches other than ort and shared")
+    if options.what == "quality":
+        options.tokens = options.prompt + options.new
+    sys.path.insert(0, str(HERE.parent / "python"))
+    from tokenizers import Tokenizer
+    from winnowkv.onnx import strip_cache_files
+
+    with tempfile.TemporaryDirectory(dir=options.folder.parent) as folder:  # where weights can be linked
+        options.stripped, options.ids = Path(folder) / "model.onnx", Path(folder) / "ids.json"
+        strip_cache_files(options.folder / "model.onnx", options.stripped)
+        text = Tokenizer.from_file(str(options.folder / "tokenizer.json")).encode(options.text.read_text("utf-8"))
+        options.ids.write_text(json.dumps(text.ids))
+        {"memory": memory, "quality": quality, "limit": limit}[options.what](options)
+
+
+if __name__ == "__main__":
+    main()
