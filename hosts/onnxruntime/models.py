@@ -2,8 +2,8 @@
 
     models.py GGUF_FILE FOLDER [--last-logits] [--context 4096]
 
-writes FOLDER/model.onnx with its weights beside it, genai_config.json and tokenizer.json. Weights are stored in
-float32.
+writes FOLDER/model.onnx with its weights in float32 beside it, tokenizer.json, and a genai_config.json unless there are
+only the last token's logits.
 """
 
 import argparse
@@ -279,20 +279,22 @@ def make(shape, weights=None):
     return _Builder(shape, random_weights(shape) if weights is None else weights, None).model()
 
 
-def write(folder, shape, weights=None):
-    """Writes model.onnx with its weights beside it, and genai_config.json; returns the path of the former."""
+def write(folder, shape, weights=None, end_of_text=None):
+    """Writes model.onnx with its weights beside it, and genai_config.json unless the model has last_logits, which genai
+    does not take. end_of_text: the token that ends a text. Returns the model's path."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.onnx"
     with open(folder / "model.onnx.data", "wb") as data:
         model = _Builder(shape, random_weights(shape) if weights is None else weights, data).model()
     path.write_bytes(model.SerializeToString())
-    (folder / "genai_config.json").write_text(json.dumps(genai_config(shape), indent=4))
+    if not shape.last_logits:
+        (folder / "genai_config.json").write_text(json.dumps(genai_config(shape, end_of_text), indent=4))
     return path
 
 
-def genai_config(shape, end_of_text=None):
-    """What onnxruntime-genai reads beside a model. end_of_text: the token that ends a text; None: no usual one."""
+def genai_config(shape, end_of_text):
+    """What onnxruntime-genai reads beside a model."""
     cache = {"inputs": {f"past_{kind}_names": f"past_key_values.%d.{kind}" for kind in ("key", "value")},
              "outputs": {f"present_{kind}_names": f"present.%d.{kind}" for kind in ("key", "value")}}
     last = shape.vocabulary - 1
@@ -341,7 +343,8 @@ def main():
     options = parser.parse_args()
     weights = GgufWeights(options.gguf)
     changes = {"context": options.context} if options.context else {}
-    print(write(options.folder, weights.shape(last_logits=options.last_logits, **changes), weights))
+    print(write(options.folder, weights.shape(last_logits=options.last_logits, **changes), weights,
+                weights.field("tokenizer.ggml.eos_token_id")))
     write_tokenizer(options.folder / "tokenizer.json", weights)
 
 
