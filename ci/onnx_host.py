@@ -1,7 +1,7 @@
 """Makes models in ONNX of GGUF files, tests Winnow with onnxruntime-genai, and measures caches under ONNX Runtime.
 
     ci/onnx models                            # prints the folder of SmolLM2-135M in ONNX
-    ci/onnx test [LIBRARY [NAME=VALUE ...]]   # genai's oldest and newest release that are served
+    ci/onnx test [LIBRARY [NAME=VALUE ...]]   # with each onnxruntime and onnxruntime-genai that is served
     ci/onnx measure memory --winnow LIBRARY ...   # and `quality`, `limit`
 
 LIBRARY is Winnow's provider, and NAME=VALUE its options. What `measure` takes, and what it measures, is in
@@ -38,7 +38,8 @@ def model_of(name):
 
     def make(folder):
         parts.say(f"making {name} in ONNX")
-        parts.run([parts.onnxruntime_python(), "-B", maker, source, folder, "--last-logits", "--context", "8192"])
+        parts.run([parts.onnxruntime_python(), "-B", maker, source, folder, "--last-logits", "--context", "8192"],
+                  log=parts.CACHE / "logs" / f"{name}-onnx.log")
 
     return parts.kept(f"{name}-onnx", version, make)
 
@@ -47,7 +48,7 @@ def test(options):
     for release, genai in parts.ONNXRUNTIMES.items():
         python = parts.onnxruntime_python(release)
         parts.say(f"testing with onnxruntime {release}")
-        parts.run([python, "-B", HERE / "strip_cache_test.py"])
+        parts.run([python, "-B", HERE / "strip_cache_test.py", *options.rest])
         if genai:
             parts.say(f"testing with onnxruntime-genai {genai}")
             parts.run([python, "-B", HERE / "genai_test.py", *options.rest])
