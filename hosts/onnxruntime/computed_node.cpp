@@ -22,6 +22,7 @@ struct ComputedNode::Call {
     uint32_t qk_type = 0;                             // F32 once they are rotated
     int64_t q_stride = 0, k_stride = 0, v_stride = 0; // elements from token to token
     int64_t past_length = 0;                          // of the tensor past_key
+    std::vector<float> rotated_q, rotated_k, sinks;   // gone with the call: a long prompt's are large
 };
 
 namespace {
@@ -155,7 +156,7 @@ void ComputedNode::read_positions(Call& call, const OrtKernelContext* context) c
     }
 }
 
-void ComputedNode::rotate_rows(Call& call, const OrtKernelContext* context) {
+void ComputedNode::rotate_rows(Call& call, const OrtKernelContext* context) const {
     const Tensor cos = input(context, cos_input), sin = input(context, sin_input);
     if (cos.shape.size() != 2 || cos.shape[1] < 1 || 2 * cos.shape[1] > node_.head_size)
         throw Error("cos_cache has the shape " + shape_text(cos.shape) +
@@ -171,24 +172,23 @@ void ComputedNode::rotate_rows(Call& call, const OrtKernelContext* context) {
         rotate({data, is_half(), call.batch, call.tokens, heads, node_.head_size, stride}, tables, call.positions,
                node_.is_interleaved, out);
     };
-    rotate_heads(call.q, node_.q_num_heads, call.q_stride, rotated_q_);
-    rotate_heads(call.k, node_.kv_num_heads, call.k_stride, rotated_k_);
-    call.q = rotated_q_.data();
-    call.k = rotated_k_.data();
+    rotate_heads(call.q, node_.q_num_heads, call.q_stride, call.rotated_q);
+    rotate_heads(call.k, node_.kv_num_heads, call.k_stride, call.rotated_k);
+    call.q = call.rotated_q.data();
+    call.k = call.rotated_k.data();
     call.qk_type = WINNOW_TYPE_F32;
     call.q_stride = node_.q_num_heads * node_.head_size;
     call.k_stride = node_.kv_num_heads * node_.head_size;
 }
 
 // The logit without a value of each head; a smooth softmax is one of 0.
-void ComputedNode::set_sinks(const OrtKernelContext* context) {
+void ComputedNode::read_sinks(Call& call, const OrtKernelContext* context) const {
     const Tensor given = input(context, sink_input);
-    sinks_.clear();
     if (!given.data && !node_.has_smooth_softmax) return;
-    sinks_.assign(static_cast<size_t>(node_.q_num_heads), 0.0f);
+    call.sinks.assign(static_cast<size_t>(node_.q_num_heads), 0.0f);
     if (!given.data) return;
     expect_shape("head_sink", given.shape, {node_.q_num_heads});
-    to_floats(given.data, is_half(), node_.q_num_heads, sinks_.data());
+    to_floats(given.data, is_half(), node_.q_num_heads, call.sinks.data());
 }
 
 winnow_tensor ComputedNode::view(const void* data, uint32_t type, int64_t heads, int64_t token_stride,
@@ -207,7 +207,7 @@ winnow_tensor ComputedNode::view(const void* data, uint32_t type, int64_t heads,
 }
 
 // Rows of padding, which no step writes, are zeros.
-char* ComputedNode::give_output(const Call& call, OrtKernelContext* context) {
+char* ComputedNode::give_output(const Call& call, OrtKernelContext* context) const {
     const int64_t shape[3] = {call.batch, call.tokens, node_.q_num_heads * node_.head_size};
     OrtValue* value = nullptr;
     check(api().KernelContext_GetOutput(context, static_cast<size_t>(output_places_[attention_output]), shape, 3,
@@ -245,7 +245,7 @@ void ComputedNode::give_presents(const Call& call, OrtKernelContext* context) {
 void ComputedNode::compute(OrtKernelContext* context) {
     Call call = read_call(context);
     if (node_.is_rotated) rotate_rows(call, context);
-    set_sinks(context);
+    read_sinks(call, context);
     const winnow_tensor q = view(call.q, call.qk_type, node_.q_num_heads, call.q_stride, call),
                         k = view(call.k, call.qk_type, node_.kv_num_heads, call.k_stride, call),
                         v = view(call.v, node_.type, node_.kv_num_heads, call.v_stride, call),
@@ -261,10 +261,10 @@ void ComputedNode::compute(OrtKernelContext* context) {
     step.scale = node_.scale;
     step.softcap = node_.softcap;
     step.window_left = node_.window_left;
-    if (!sinks_.empty()) {
+    if (!call.sinks.empty()) {
         sinks.struct_size = sizeof sinks;
         sinks.type = WINNOW_TYPE_F32;
-        sinks.data = sinks_.data();
+        sinks.data = call.sinks.data();
         const int64_t bytes = node_.q_num_heads * 4;
         const int64_t shape[4] = {1, 1, 1, node_.q_num_heads}, stride[4] = {bytes, bytes, bytes, 4};
         std::copy(shape, shape + 4, sinks.shape);
