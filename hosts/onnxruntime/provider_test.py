@@ -251,6 +251,19 @@ class Outputs(unittest.TestCase):
         self.assertTrue(report["kv"].startswith("h2o:"), report["kv"])
 
 
+    def test_a_file_of_the_configuration_is_read(self):
+        shape = Shape(layers=((4, 2, 64),) * 2, rotary=True).without_past()
+        profile = Path(FOLDER.name) / "profile.txt"
+        kv = f"adaptive_budget:budget=40,k=q8_0,v=q8_0,profile_file={profile}"
+        for layers, error in ((1, "none that is called cache_k_l1"), (2, None)):
+            profile.write_text("".join(f"cache_k_l{layer} {1 + layer} 0.5 0.25\n" for layer in range(layers)))
+            if error:
+                with self.assertRaisesRegex(Exception, error):
+                    Session(shape, kv=kv)
+            else:
+                self.assertIn("profile_file=", Session(shape, kv=kv).report()["kv"])
+
+
 for number, (name, shape) in enumerate(CASES.items()):
     for batch in (1, 3) if EXTENT == "all" else (3,) if name in SAMPLE else ():
         def play(self, shape=shape, seed=10 * number + batch, batch=batch):
