@@ -176,7 +176,7 @@ class _Builder:
 
     def cache_tensors(self, layer):
         """Names of past_key and past_value, and of present_key and present_value. Without a cache the latter have
-        names, too, because onnxruntime before 1.24 requires them."""
+        names, too, because onnxruntime up to 1.26 requires them."""
         pasts = [f"past_key_values.{layer}.{kind}" for kind in ("key", "value")]
         presents = [f"present.{layer}.{kind}" for kind in ("key", "value")]
         if not self.shape.past:

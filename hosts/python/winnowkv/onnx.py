@@ -37,8 +37,8 @@ _GENAI_NAMES = {"inputs": ("past_key_names", "past_value_names", "past_names"),
 
 def strip_cache(model: Any) -> int:
     """Removes the inputs past_key and past_value of all GroupQueryAttention nodes, the inputs of the model behind them,
-    and the outputs of the model that are present_key and present_value. The nodes still name the latter, which ONNX
-    Runtime before 1.24 requires; nobody reads them.
+    and the outputs of the model that are present_key and present_value. The nodes still name the latter, because ONNX
+    Runtime up to 1.26 requires it; nobody reads them.
 
     model: an onnx.ModelProto, which is changed; external data may be absent. Returns the number of nodes that were
     changed, 0 for a model that was stripped before. Raises Unsupported where the model has no such node, or computes
