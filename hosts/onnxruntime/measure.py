@@ -10,19 +10,19 @@ other cache is a configuration of Winnow's, which runs the model without past an
 --chunk tokens. Tables are in Markdown.
 
 Memory is resident memory: its peak while decoding less what it was after the model was loaded and had computed one
-short prompt, and the peak of the whole process. `limit` looks for the least memory (RLIMIT_DATA above what there is
-after such a prompt) with which "ort" decodes --tokens, and then gives it to each cache for half as many again.
+short prompt, and the peak of the whole process. `limit` lets "ort" decode --tokens, and gives each cache as much
+memory for half as many again: it kills a process whose resident memory grows beyond that.
 """
 
 import argparse
 import ctypes
 import json
 import math
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -36,15 +36,13 @@ CACHES = (*OWN, "none:k=f32,v=f32", "none:k=f16,v=f16", "winnow",
               ("1/2", ""), ("1/2", ",thresholds=conservative"), ("1/2", ",profile=code"),
               ("1/2", ",profile=summarize"), ("1/2", ",profile=long_form"), ("1/4", ""), ("1/8", ""))),
           "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8", "winnow:budget=1/8,recall=host")
-MIB = 1 << 20
-LIMITED = "limited"  # what a process says before it needs more
-LIMIT_STEP = 2  # MiB, to which the limit is found
+MARGIN = 1.05  # by which the most of some processes may be passed by another one
 
 
-def status(name):
-    """MiB of a line of /proc/self/status."""
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
+def status(name, process="self"):
+    """MiB of a line of a process's status; 0 after its end."""
+    with open(f"/proc/{process}/status") as lines:
+        return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:")), 0)
 
 
 class Run:
@@ -80,6 +78,7 @@ class Run:
     def memory(self):
         self.warm_up()
         loaded, before = status("VmRSS"), status("VmHWM")
+        print(loaded, flush=True)
         Path("/proc/self/clear_refs").write_text("5")  # the peak is that of what follows
         options = self.options
         [prompt] = self.excerpts(1, options.tokens - options.new)
@@ -106,32 +105,25 @@ class Run:
             logits = sequence.step([token])[-1]
         return total / (len(tokens) - half)
 
-    def limit(self):
-        options = self.options
-        self.warm_up()
-        most = round((status("VmData") + options.limit) * MIB)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-        print(LIMITED, flush=True)
-        [prompt] = self.excerpts(1, options.tokens - options.new)
-        decode.greedy(self.sequence(), prompt, options.new, options.chunk)
-        return {}
+    limit = memory
 
 
-class Died(Exception):
-    """A process could not go on with the memory it was given; the text is the end of what it said."""
-
-
-def child(options, cache, **changes):
-    """What a process of its own found out. Raises Died if it ended after it had set a limit."""
+def child(options, cache, most=math.inf, **changes):
+    """What a process of its own found out. None if it was killed, as it took more than `most` MiB for a sequence."""
     arguments = vars(options) | changes | {"cache": cache}
-    done = subprocess.run([sys.executable, "-B", __file__, str(options.folder), options.what, "--child",
-                           json.dumps(arguments, default=str)], capture_output=True, text=True)
-    if done.returncode != 0:
-        said = (done.stderr.splitlines() or [f"status {done.returncode}"])[-1]
-        if LIMITED not in done.stdout:
-            sys.exit(f"measure: {cache}: {said}")
-        raise Died(said)
-    return json.loads(done.stdout.splitlines()[-1])
+    with subprocess.Popen([sys.executable, "-B", __file__, str(options.folder), options.what, "--child",
+                           json.dumps(arguments, default=str)], stdout=subprocess.PIPE, text=True) as process:
+        first = process.stdout.readline()
+        while most < math.inf and first and process.poll() is None:
+            if status("VmRSS", process.pid) - float(first) > most:
+                process.kill()
+                return None
+            time.sleep(.002)
+        rest = process.stdout.read()
+    if process.returncode != 0:
+        sys.exit(f"measure: {cache} ended with status {process.returncode}")
+    found = json.loads((rest or first).splitlines()[-1])
+    return None if found.get("added", 0) > most else found
 
 
 def print_row(*cells):
@@ -182,27 +174,14 @@ def quality(options):
 
 
 def limit(options):
-    def said(cache, **changes):
-        """What a process said before it died; empty if it went on."""
-        try:
-            child(options, cache, **changes)
-        except Died as died:
-            return str(died)
-        return ""
-
-    low, high = 0, LIMIT_STEP
-    while said("ort", limit=high):
-        low, high = high, 2 * high
-    while high - low > LIMIT_STEP:
-        middle = (low + high) // 2
-        low, high = (middle, high) if said("ort", limit=middle) else (low, middle)
-    longer = options.tokens * 3 // 2
-    print(f"With {high} MiB above what it has after loading, `ort` decodes {options.tokens} tokens, and dies with "
-          f"{LIMIT_STEP} MiB less.\n")
-    print_head("cache", f"{options.tokens} tokens", f"{longer} tokens", "last words")
+    usual, longer = [child(options, "ort")["added"] for _ in range(options.rounds)], options.tokens * 3 // 2
+    most = max(usual) * MARGIN
+    print(f"`ort` takes {min(usual):.0f} to {max(usual):.0f} MiB for {options.tokens} tokens ({options.rounds} "
+          f"processes). What takes more than {most:.0f} MiB is killed.\n")
+    print_head("cache", f"{options.tokens} tokens", f"{longer} tokens")
     for cache in options.caches:
-        words = [said(cache, limit=high, tokens=tokens) for tokens in (options.tokens, longer)]
-        print_row(f"`{cache}`", *("dies" if each else "goes on" for each in words), words[1][:120])
+        found = [child(options, cache, most, tokens=tokens) for tokens in (options.tokens, longer)]
+        print_row(f"`{cache}`", *(f"goes on, with {each['added']:.0f} MiB" if each else "killed" for each in found))
 
 
 def arguments():
@@ -216,7 +195,7 @@ def arguments():
                         help="instead of the usual ones; ort, shared, or a configuration")
     parser.add_argument("--threads", type=int, default=0, help="of ORT; 0: as many as there are cores")
     parser.add_argument("--chunk", type=int, default=256, help="the most tokens of a call of a prompt")
-    parser.add_argument("--rounds", type=int, default=3, help="memory: processes for each cache, in turns")
+    parser.add_argument("--rounds", type=int, default=3, help="processes for each cache, in turns; limit: for ort")
     parser.add_argument("--tokens", type=int, default=2048, help="memory, limit: of the sequence")
     parser.add_argument("--new", type=int, default=64, help="of these, or after each prompt, decoded greedily")
     parser.add_argument("--prompts", type=int, default=200, help="quality: how many")
