@@ -178,7 +178,8 @@ std::string CacheOracle::attend_rows(const Step& step, OracleLayer& layer, int64
         }
         for (size_t d = 0; d < v_size; ++d) {
             const double got = step.out.get({0, q_head, query, static_cast<int64_t>(d)});
-            const double bound = result.bound[d] + rounding_error(step.out.type(), result.out[d]);
+            const double unrounded = result.bound[d];
+            const double bound = unrounded + rounding_error(step.out.type(), std::fabs(result.out[d]) + unrounded);
             if (!agrees(got, result.out[d], bound, largest(step.out.type())))
                 return where_of("out", q_head, query, static_cast<int64_t>(d), got, result.out[d], bound);
             if (!is_counted || rules.ranking != Ranking::value_distance) continue;

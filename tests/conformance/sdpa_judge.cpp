@@ -191,9 +191,10 @@ private:
             const bool is_choice = is_free[d] && !is_demanded[d];
             if (is_choice && !std::isfinite(got_.out.get(at))) continue;
             const double want = is_choice ? finite[d] : want_.out.get(at);
-            const double bound = (tolerance + sum_error) * weighted[d] + spread[d] +
-                                 (groups ? apart[d / static_cast<size_t>(v_group_)] : 0) + passed_over[d] +
-                                 rounding_error(c_.out_type, want) + smallest;
+            const double unrounded = (tolerance + sum_error) * weighted[d] + spread[d] +
+                                     (groups ? apart[d / static_cast<size_t>(v_group_)] : 0) + passed_over[d] +
+                                     smallest;
+            const double bound = unrounded + rounding_error(c_.out_type, std::fabs(want) + unrounded);
             check("out", got_.out, at, want, bound);
         }
     }
