@@ -1,11 +1,11 @@
 """Measures generate() with WinnowCache against transformers' default attention (sdpa) with its default cache, in turns,
 on random weights in the shape of SmolLM2-135M.
 
-    transformers_bench.py PATH_OF_A_BACKEND [--tokens 1024,4096] [--config none:k=f32,v=f32] [--threads 2] ...
+    transformers_bench.py PATH_OF_A_BACKEND [--tokens 1024,4096] [--configs none:k=f32,v=f32 winnow] [--threads 2] ...
 
 Each line has the medians over the rounds: seconds until the first token, and milliseconds for each later one. The last
-column is the resident memory's peak, which tells something only with --only. OMP_WAIT_POLICY=passive keeps torch's
-threads from spinning while Winnow computes.
+column is the peak of the process's resident memory, the model included. It tells something of a configuration only with
+--only.
 """
 
 import argparse
@@ -30,12 +30,15 @@ def arguments():
     parser.add_argument("backend")
     parser.add_argument("--tokens", default="1024,4096", help="lengths of the prompt")
     parser.add_argument("--new", type=int, default=33, help="tokens to generate")
-    parser.add_argument("--config", default="none:k=f32,v=f32", help="Winnow's configuration")
+    parser.add_argument("--configs", nargs="+", default=["none:k=f32,v=f32"], help="Winnow's configurations")
     parser.add_argument("--threads", type=int, default=2, help="of torch's pool and of the driver's")
     parser.add_argument("--driver-threads", type=int, help="of the driver's, where they are to differ")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=("sdpa", "winnow"))
-    return parser.parse_args()
+    parser.add_argument("--only", metavar="NAME", help="sdpa, or one of the configurations")
+    options = parser.parse_args()
+    if options.only not in (None, "sdpa", *options.configs):
+        parser.error(f"--only is {options.only}, expected sdpa or one of {' '.join(options.configs)}")
+    return options
 
 
 def measure(model, ids, new, cache):
@@ -60,23 +63,26 @@ def main():
     model = AutoModelForCausalLM.from_config(LlamaConfig(**SHAPE)).eval()
     for tokens in map(int, options.tokens.split(",")):
         ids = torch.randint(3, SHAPE["vocab_size"], (1, tokens))
-        found = {"sdpa": [], "winnow": []}
-        cache = WinnowCache(model, options.config, max_tokens=tokens + options.new, context=context)
+        kinds = [kind for kind in ("sdpa", *options.configs) if options.only in (None, kind)]
+        found = {kind: [] for kind in kinds}
+        caches = {kind: WinnowCache(model, kind, max_tokens=tokens + options.new, context=context)
+                  for kind in kinds if kind != "sdpa"}
         for number in range(options.rounds + 1):
             for kind, measured in found.items():
-                if options.only in (None, kind):
-                    model.set_attn_implementation(kind)
+                cache = caches.get(kind)
+                model.set_attn_implementation("sdpa" if cache is None else "winnow")
+                if cache is not None:
                     cache.reset()
-                    times = measure(model, ids, options.new, cache if kind == "winnow" else None)
-                    if number > 0:  # the first round compiles kernels
-                        measured.append(times)
-        cache.close()
+                times = measure(model, ids, options.new, cache)
+                if number > 0:  # the first round compiles kernels
+                    measured.append(times)
+        for cache in caches.values():
+            cache.close()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         for kind, measured in found.items():
-            if measured:
-                first, later = (statistics.median(each) for each in zip(*measured))
-                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-                print(f"{tokens:6} tokens  {kind:6}  first {first:7.3f} s  later {1e3 * later:7.2f} ms  "
-                      f"peak {peak:6.0f} MiB", flush=True)
+            first, later = (statistics.median(each) for each in zip(*measured))
+            print(f"{tokens:6} tokens  {kind:20}  first {first:7.3f} s  later {1e3 * later:7.2f} ms  "
+                  f"peak {peak:6.0f} MiB", flush=True)
 
 
 if __name__ == "__main__":
