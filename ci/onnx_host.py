@@ -30,15 +30,21 @@ def arguments():
     return parser.parse_args()
 
 
+def python():
+    """A Python that makes and measures models."""
+    return parts.onnxruntime_python(more=parts.ONNX_MODELS)
+
+
 def model_of(name):
     """A folder with model.onnx, its weights in float32, and tokenizer.json. Its logits are those of the last token."""
     source = texts.MODELS[name]()
     maker = HERE / "models.py"
-    version = hashlib.sha256(maker.read_bytes()).hexdigest()[:12]
+    made_of = (source.parent.name, *parts.ONNX, *parts.ONNX_MODELS, maker.read_text(encoding="utf-8"))
+    version = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:12]
 
     def make(folder):
         parts.say(f"making {name} in ONNX")
-        parts.run([parts.onnxruntime_python(), "-B", maker, source, folder, "--last-logits", "--context", "8192"],
+        parts.run([python(), "-B", maker, source, folder, "--last-logits", "--context", "8192"],
                   log=parts.CACHE / "logs" / f"{name}-onnx.log")
 
     return parts.kept(f"{name}-onnx", version, make)
@@ -46,12 +52,12 @@ def model_of(name):
 
 def test(options):
     for release, genai in parts.ONNXRUNTIMES.items():
-        python = parts.onnxruntime_python(release)
+        served = parts.onnxruntime_python(release)
         parts.say(f"testing with onnxruntime {release}")
-        parts.run([python, "-B", HERE / "strip_cache_test.py", *options.rest])
+        parts.run([served, "-B", HERE / "strip_cache_test.py", *options.rest])
         if genai:
             parts.say(f"testing with onnxruntime-genai {genai}")
-            parts.run([python, "-B", HERE / "genai_test.py", *options.rest])
+            parts.run([served, "-B", HERE / "genai_test.py", *options.rest])
 
 
 def main():
@@ -62,9 +68,8 @@ def main():
     elif options.what == "models":
         print(model_of(options.model))
     else:
-        python, script = parts.onnxruntime_python(), HERE / "measure.py"
-        text = () if "--text" in options.rest or "--help" in options.rest else ("--text", texts.book())
-        os.execv(python, [str(part) for part in (python, "-B", script, model_of(options.model), *options.rest, *text)])
+        command = (python(), "-B", HERE / "measure.py", model_of(options.model), "--text", texts.book(), *options.rest)
+        os.execv(command[0], [str(part) for part in command])
 
 
 if __name__ == "__main__":

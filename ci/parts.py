@@ -80,9 +80,11 @@ LLAMA_CPP = next(iter(LLAMA_CPP_RELEASES))
 MLX = "0.32.4"
 NUMPY = ("numpy==2.4.6", "ml_dtypes==0.6.0", "mypy==2.4.1")
 # Releases of onnxruntime, each with one of onnxruntime-genai: the newest, the oldest in which genai runs a model
-# without past and present, and the oldest that loads execution providers. Models in ONNX need the packages below them.
+# without past and present, and the oldest that loads execution providers. Tests need the packages below them, and
+# making and measuring models of GGUF files needs those of ONNX_MODELS, too.
 ONNXRUNTIMES = {"1.32.0": "0.18.0", "1.24.4": "0.13.0", "1.23.2": None}
-ONNX = ("onnx==1.23.2", "numpy==2.4.6", "gguf==0.19.0", "tokenizers==0.23.3", "sacrebleu==2.6.0")
+ONNX = ("onnx==1.23.2", "numpy==2.4.6")
+ONNX_MODELS = ("gguf==0.19.0", "tokenizers==0.23.3", "sacrebleu==2.6.0")
 LLAMA_CPP_PYTHON_NEEDS = ("diskcache", "jinja2", "numpy", "typing-extensions")
 INTEL_PACKAGES = ("intel-opencl-rt", "intel-cmplr-lib-rt", "tbb", "tcmlib", "umf")
 # Without AMX: GCC 12 drops stores to the tile configuration that ggml loads, and its programs then die on such CPUs.
@@ -184,14 +186,19 @@ def mlx_python():
 
 def numpy_python():
     """A Python that can import numpy with bfloat16, and check types, to test the Python package."""
-    return python_with("-".join(("numpy", *(package.partition("==")[2] for package in NUMPY))), NUMPY)
+    return python_with(f"numpy-{versions(NUMPY)}", NUMPY)
 
 
-def onnxruntime_python(release=next(iter(ONNXRUNTIMES))):
-    """A Python that can import onnx, this release of onnxruntime, and its onnxruntime-genai if it has one."""
+def versions(packages):
+    """Those of pinned packages, for the name of what they make: another pin makes it anew."""
+    return "-".join(package.partition("==")[2] for package in packages)
+
+
+def onnxruntime_python(release=next(iter(ONNXRUNTIMES)), more=()):
+    """A Python that can import onnx, this release of onnxruntime, its onnxruntime-genai if it has one, and more."""
     genai = ONNXRUNTIMES[release]
-    packages = (f"onnxruntime=={release}", *([f"onnxruntime-genai=={genai}"] if genai else ()), *ONNX)
-    return python_with(f"onnxruntime-{release}", packages)
+    packages = (f"onnxruntime=={release}", *([f"onnxruntime-genai=={genai}"] if genai else ()), *ONNX, *more)
+    return python_with(f"onnxruntime-{versions(packages)}", packages)
 
 
 def download(name, folder):
