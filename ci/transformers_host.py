@@ -102,11 +102,12 @@ def main():
     torch_environment = parts.python_with(f"torch-{TORCH}", NEEDS, add_torch).parent.parent
     tests = [parts.SOURCE / "hosts" / "python" / f"{name}_test.py" for name in ("transformers", "compare")]
     tests.append(parts.SOURCE / "tools" / "eval" / "tests" / "policy_torch_test.py")
+    environment = os.environ | {"WINNOW_GGUF": str(parts.model()), "WINNOW_REQUIRE_PACKAGES": "1"}
     for release in (OLDEST, NEWEST):
         python = python_of(release, torch_environment)
         parts.say(f"testing with transformers {release}")
         for test in tests:
-            parts.run([python, "-B", test, options.backend], env=os.environ | {"WINNOW_GGUF": str(parts.model())})
+            parts.run([python, "-B", test, options.backend], env=environment)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,15 @@ import contextlib
 import io
 import json
 import math
-import sys
 from pathlib import Path
 
-try:
+from optional_packages import needed
+
+with needed("compare", "numpy", "torch", "transformers", "pandas", "tqdm", "matplotlib"):
     import matplotlib
 
     matplotlib.use("Agg")
     import winnowkv.compare
-except ImportError as missing:
-    print(f"compare is not tested: {missing}")
-    sys.exit(0)
 
 import numpy as np
 import numpy_attention

@@ -118,6 +118,20 @@ class Package(unittest.TestCase):
         pipe = 1 << 12  # SIGPIPE is 13
         self.assertFalse(int(ignored.split()[1], 16) & pipe, ignored)
 
+    def test_what_tests_do_without_packages(self):
+        """They pass without them, and say so; a package that is broken, or required, fails."""
+        missing, within = (f"raise ModuleNotFoundError('no module', name='{name}')" for name in ("torch", "within"))
+        for test in "transformers", "compare":
+            for content, status, environment in ((missing, 0, {}), (missing, 1, {"WINNOW_REQUIRE_PACKAGES": "1"}),
+                                                 (within, 1, {}), ("raise ImportError('no symbol')", 1, {})):
+                with self.subTest(test, content=content, **environment), tempfile.TemporaryDirectory() as folder:
+                    for package in "numpy", "pandas", "matplotlib":
+                        Path(folder, f"{package}.py").write_text("def use(name): pass\n")
+                    Path(folder, "torch.py").write_text(content)
+                    code = f"import runpy; runpy.run_path('{SOURCES}/{test}_test.py', run_name='__main__')"
+                    out, _ = python(code, path=f"{folder}:{SOURCES}", status=status, **environment)
+                    self.assertEqual(out, "" if status else f"{test} is not tested: torch is not installed\n")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -16,12 +16,11 @@ import sys
 import unittest
 from pathlib import Path
 
-try:
+from optional_packages import needed
+
+with needed("transformers", "numpy", "torch", "transformers"):
     import torch
     import transformers
-except ImportError as missing:
-    print(f"transformers is not tested: {missing.name} is not installed")
-    sys.exit(0)
 
 import numpy_attention
 from numpy_attention import Case
