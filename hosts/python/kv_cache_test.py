@@ -385,6 +385,27 @@ class Policies(Case):
         with KvCache(self.CONFIG, **SHAPE, policy=lambda scores, importance: 1 / 0) as cache:
             cache.step(0, *kvq(1))
             self.expect_error("division by zero", cache.step, 1, *kvq(1), kind=ZeroDivisionError)
+    def test_an_error_for_one_sequence(self):
+        """The others of the step have their call, and the first error is raised."""
+        lengths = []
+
+        def policy(scores, importance):
+            lengths.append(importance.shape[2])
+            if importance.shape[2] < 4:
+                raise ValueError(f"{importance.shape[2]} tokens")
+            return importance + 1
+
+        with KvCache(self.CONFIG, **SHAPE, policy=policy, sequences=3) as cache:
+            for sequence, tokens in enumerate((1, 2, 4)):
+                for layer in range(LAYERS):
+                    cache.step(layer, *kvq(tokens)[:2], sequence=sequence)
+            cache.step(0, *kvq(1, batch=3), sequence=[0, 1, 2])
+            self.expect_error("2 tokens", cache.step, 1, *kvq(1, batch=3), sequence=[0, 1, 2], kind=ValueError)
+            self.assertEqual(lengths, [2, 3, 5])
+            self.assertEqual(list(cache.importance(0, 0, 2)), 5 * [1])
+            self.assertEqual(list(cache.importance(0, 0, 0)), 2 * [0])
+
+    def test_refused_arguments_of_a_policy(self):
         for name in "policy_queries", "policy_every":
             for wrong in 0, -1:
                 self.expect_error(f"{name} is {wrong}, expected 1 to", KvCache, self.CONFIG, **SHAPE, **{name: wrong})

@@ -147,6 +147,17 @@ class Runner:
         for observed in self._sequences.values():
             observed.next.clear()
 
+    def run_all(self, sequences: Iterable[int], arrays: Arrays) -> None:
+        """Calls the policy for each of the sequences, and raises the first error after the last call."""
+        errors = []
+        for sequence in sequences:
+            try:
+                self.run(sequence, arrays)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
     def run(self, sequence: int, arrays: Arrays) -> None:
         """Calls the policy, if all layers had the step, and tells the cache what it says. Raises what the policy does,
         and InvalidArgument where its result has another shape."""

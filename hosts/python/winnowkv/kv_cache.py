@@ -204,8 +204,7 @@ class KvCache(CacheCalls, Owner):
             step.run()
         self._last = arrays = rows.arrays
         if runner is not None:
-            for each in entries:
-                runner.run(each.sequence, arrays)
+            runner.run_all([each.sequence for each in entries], arrays)
         result = made if made is out else arrays.finished(made)
         if all(each.scores is False for each in entries):
             return result
