@@ -376,7 +376,7 @@ class Policies(Case):
 
     def test_results_that_are_refused(self):
         for result, words in ((lambda importance: None, "returned None, expected the importance [2, 2, 1]"),
-                              (lambda importance: importance[0], "the policy's result has the shape [2, 1]"),
+                              (lambda importance: importance[0], "returned the shape [2, 1], expected [2, 2, 1]"),
                               (lambda importance: importance[:, :1], "shape [2, 1, 1], expected [2, 2, 1]"),
                               (lambda importance: "text", "the policy returned str")):
             with KvCache(self.CONFIG, **SHAPE, policy=lambda scores, importance: result(importance)) as cache:

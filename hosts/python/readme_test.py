@@ -1,5 +1,5 @@
 """Runs the examples of a page (README.md if none is named), one after the other as a reader would. Where a line prints,
-and its comment begins with an arrow, the comment is what it has to print.
+and its comment begins with an arrow, the comment is what it has to print. Warnings of the package are errors.
 
     readme_test.py PATH_OF_A_BACKEND [PAGE]
 """
@@ -9,6 +9,7 @@ import io
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 
 os.environ["WINNOW_BACKEND"] = sys.argv[1]
@@ -21,6 +22,7 @@ BLOCK = re.compile(r"(<!-- not run here[^\n]*-->\n)?^```python\n(.*?)^```$", re.
 def main():
     found, names = BLOCK.findall(PAGE.read_text(encoding="utf-8")), {}
     run = 0
+    warnings.filterwarnings("error", category=RuntimeWarning, module="winnowkv")
     for reason, code in found:
         if reason:
             print(reason.strip())

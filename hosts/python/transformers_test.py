@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import unittest
+import warnings
 from pathlib import Path
 
 from optional_packages import needed
@@ -243,8 +244,14 @@ class Transformers(Case):
 
         model = model_of("Llama")
         cache = WinnowCache(model, "external:budget=32", policy=policy)
-        winnow(model, cache, prompt(), min_new_tokens=16, prefill_chunk_size=8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            winnow(model, cache, prompt(), min_new_tokens=16, prefill_chunk_size=cache.kv.safe_step_tokens)
         self.assertEqual(seen[-1][:4], (3, 2, 2, 1))
+        self.assertEqual(max(shape[4] for shape in seen[:2]), cache.kv.safe_step_tokens)
+        cache.reset()
+        with self.assertWarnsRegex(RuntimeWarning, f"prefill_chunk_size={cache.kv.safe_step_tokens}"):
+            winnow(model, cache, prompt())
         self.assertLessEqual(len(cache.kv.positions(0, 0)), 32)
 
     def test_types(self):

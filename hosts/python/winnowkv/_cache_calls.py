@@ -89,6 +89,8 @@ class CacheCalls:
         encoded = text(config, "config")
         self._call("set_config", encoded)
         self._desc.config = encoded
+        if self._runner is not None:
+            self._runner.forget_config()
 
     def set_pressure(self, pressure: float) -> None:
         """Memory pressure, 0 (none) to 1; some policies evict more under it. Negative: ask the system."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
+import math
+import warnings
 from collections.abc import Callable, Iterable
 from ctypes import c_char, c_float, c_int64, memmove
 from typing import Any
@@ -11,10 +14,52 @@ from winnowkv import _abi, _arrays
 from winnowkv._arrays import Arrays
 from winnowkv._dlpack import View
 from winnowkv._slots import Slot
+from winnowkv.description import Description
 from winnowkv.errors import InvalidArgument
 
 Policy = Callable[[Any, Any], Any]
 SIZE = 4  # bytes of F32
+MOST_AT_ONCE = 32  # tokens that the plugin appends between two eviction passes, at most (docs/cache.md)
+
+
+def checked(policy: Any) -> Policy:
+    """Raises InvalidArgument for what cannot be called with two arguments."""
+    if isinstance(policy, str):
+        raise InvalidArgument(f"policy is {policy!r}, expected a function of (scores, importance); Winnow's own "
+                              f'policies are configurations, as "tova:budget=64"')
+    if not callable(policy):
+        raise InvalidArgument(f"policy is {policy!r}, expected a function of (scores, importance)")
+    try:
+        signature = inspect.signature(policy)
+    except (TypeError, ValueError):  # of some functions in C
+        return policy  # type: ignore[no-any-return]
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        name = getattr(policy, "__name__", type(policy).__name__)
+        raise InvalidArgument(f"policy is {name}{signature}, expected a function of (scores, importance)") from None
+    return policy  # type: ignore[no-any-return]
+
+
+def safe_tokens(description: Description, max_tokens: int, queries: int) -> int:
+    """The most tokens of a step of which none is evicted before a policy has ranked it. The plugin appends at most
+    `at_once` tokens together, and evicts before that; a pass protects the newest tokens that were there."""
+    if not description.evicts:
+        return max_tokens
+    at_once, newest = min(MOST_AT_ONCE, description.cadence), description.residual
+    if description.policy == "external":
+        newest = max(newest, _recent(description))
+    protected = max(newest - description.cadence, 0)
+    # The last `queries` tokens of a step come apart from the others.
+    longer = protected + (queries - 1) % at_once + 1
+    return min(max_tokens, longer if longer > queries else min(queries, (protected // at_once + 1) * at_once))
+
+
+def _recent(description: Description) -> int:
+    """`recent` of the configuration in tokens."""
+    keys = dict(each.split("=", 1) for each in description.config.partition(":")[2].split(",") if "=" in each)
+    above, _, below = keys.get("recent", "1/4").partition("/")
+    return description.budget_tokens * int(above) // int(below) if below else int(above)
 
 
 class Memory:
@@ -87,6 +132,12 @@ class Observed:
         self.importance = Importance(rows)
         self.is_known = True  # whether importance is what the cache has
         self.next: dict[int, int] = {}  # the next position of layers, which saves asking the cache
+        self.ranked = -1  # how many tokens there were when the policy was called last; -1: see begin()
+
+    def begin(self, tokens: int) -> None:
+        """A step comes after so many tokens. What the policy knows of them is not asked where nothing is known."""
+        if self.ranked < 0:
+            self.ranked = tokens
 
     def tensor(self, slot: Slot, layer: int, step: tuple[int, ...]) -> None:
         """Has the scores of a layer go to their place. Another step than the one before begins anew."""
@@ -113,14 +164,23 @@ class Runner:
 
     def __init__(self, policy: Policy, queries: int, every: int, layers: int, q_heads: int, kv_heads: int,
                  set_importance: Callable[[int, int, int, int, int, int], None],
-                 get_importance: Callable[[int, int, int], Iterable[tuple[int, float]]]) -> None:
+                 get_importance: Callable[[int, int, int], Iterable[tuple[int, float]]],
+                 get_safe_tokens: Callable[[], int]) -> None:
         """set_importance(sequence, layer, head, address of positions, address of importance, count) tells the cache,
-        get_importance(sequence, layer, head) asks it: pairs of a position and its importance."""
-        self.policy, self.queries, self.every = policy, queries, every
+        get_importance(sequence, layer, head) asks it: pairs of a position and its importance. get_safe_tokens() gives
+        what safe_tokens() does."""
+        self.policy, self.queries, self.every = checked(policy), queries, every
         self._layers, self._q_heads, self._kv_heads = layers, q_heads, kv_heads
         self._set, self._get = set_importance, get_importance
         self._sequences: dict[int, Observed] = {}
         self._positions = (c_int64 * 0)()
+        self._get_safe_tokens = get_safe_tokens
+        self._safe_tokens: int | None = None
+        self._warned: set[str] = set()  # of what, each once
+
+    def forget_config(self) -> None:
+        """The cache has another configuration."""
+        self._safe_tokens = None
 
     def observed(self, sequence: int) -> Observed:
         if sequence not in self._sequences:
@@ -141,6 +201,7 @@ class Runner:
             self._sequences[sequence].layers.clear()
             self._sequences[sequence].next.clear()
             self._sequences[sequence].importance.cut(length)
+            self._sequences[sequence].ranked = min(self._sequences[sequence].ranked, length)
 
     def lose_positions(self) -> None:
         """Tokens are appended without the policy's steps."""
@@ -166,6 +227,8 @@ class Runner:
             return
         observed.layers.clear()
         columns = observed.step[2]
+        self._look_for_unranked(sequence, observed)
+        observed.ranked = columns
         importance = observed.importance
         numbers = importance.grow(columns)
         if not observed.is_known:
@@ -173,9 +236,46 @@ class Runner:
         shape = (self._layers, self._kv_heads, columns)
         observed.is_known = False  # while the policy may write into it
         result = self.policy(observed.scores(arrays, self._kv_heads), arrays.shaped(numbers, shape))
-        self._take(result, importance, shape, arrays)
+        has_nan = self._take(result, importance, shape, arrays)
         observed.is_known = True
         self._tell(sequence, importance)
+        if has_nan and "nan" not in self._warned:
+            self._look_for_nan(sequence)
+
+    def _look_for_unranked(self, sequence: int, observed: Observed) -> None:
+        """Warns once of tokens that were evicted before the policy was called."""
+        columns = observed.step[2]
+        last = max(observed.next.values(), default=columns)
+        if self._safe_tokens is None:
+            self._safe_tokens = self._get_safe_tokens()
+        if last - observed.ranked <= self._safe_tokens or "unranked" in self._warned:
+            return
+        for row in range(self._layers * self._kv_heads):
+            layer, head = divmod(row, self._kv_heads)
+            held = sum(observed.ranked <= position < columns for position, _ in self._get(sequence, layer, head))
+            gone = columns - observed.ranked - held
+            if gone > 0:
+                self._warned.add("unranked")
+                safe = self._safe_tokens
+                warnings.warn(f"{gone} of the last {columns - observed.ranked} tokens were evicted in layer {layer}, "
+                              f"KV head {head} before the policy was called; let it be called after every {safe} "
+                              f"tokens at most (steps of {safe} tokens, under transformers "
+                              f"generate(..., prefill_chunk_size={safe})), or protect more of the newest tokens: "
+                              f"recent=1/2", RuntimeWarning, stacklevel=2)
+                return
+
+    def _look_for_nan(self, sequence: int) -> None:
+        """Warns once of a token that is held. NaN of others means nothing."""
+        for row in range(self._layers * self._kv_heads):
+            layer, head = divmod(row, self._kv_heads)
+            tokens = self._get(sequence, layer, head)
+            found = next((position for position, number in tokens if math.isnan(number)), None)
+            if found is not None:
+                self._warned.add("nan")
+                warnings.warn(f"the policy returned NaN for the token at position {found} in layer {layer}, KV head "
+                              f"{head}, expected a number; NaN is evicted before everything else", RuntimeWarning,
+                              stacklevel=2)
+                return
 
     def _tell(self, sequence: int, importance: Importance) -> None:
         """Names all tokens in order, which costs the cache least: it passes over those that a head does not hold."""
@@ -193,7 +293,8 @@ class Runner:
                 if position < importance.tokens:
                     numbers[position] = number
 
-    def _take(self, result: Any, importance: Importance, shape: tuple[int, ...], arrays: Arrays) -> None:
+    def _take(self, result: Any, importance: Importance, shape: tuple[int, ...], arrays: Arrays) -> bool:
+        """Returns whether there is a NaN."""
         if result is None:
             raise InvalidArgument(f"the policy returned None, expected the importance {list(shape)}")
         try:
@@ -202,8 +303,14 @@ class Runner:
             raise InvalidArgument(f"the policy returned {type(result).__name__}, expected numbers of the shape "
                                   f"{list(shape)}: {error}") from error
         slot = Slot("the policy's result", "[layers, kv_heads, tokens]", (_abi.F32,), (3,))
+        found = list(getattr(result, "shape", ()))
+        if found and found != list(shape):
+            hint = ("; take the mean over axis 2 of the scores, the query heads of a KV head"
+                    if len(found) == 4 and found[:2] == list(shape[:2]) else "")
+            raise InvalidArgument(f"the policy returned the shape {found}, expected {list(shape)}, "
+                                  f"[layers, kv_heads, tokens]{hint}")
         slot.put(result)
-        if slot.shape[1:] != shape:
-            raise InvalidArgument(f"the policy returned the shape {list(slot.shape[1:])}, expected {list(shape)}")
         begin, (_, layer, head, _) = slot.tensor.data, slot.tensor.stride
         importance.set(begin + layer * at + head * its for at in range(shape[0]) for its in range(shape[1]))
+        differs = result != result  # an array, or of a memoryview a bool
+        return bool(differs.any() if hasattr(differs, "any") else differs)

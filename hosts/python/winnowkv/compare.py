@@ -37,7 +37,6 @@ except ModuleNotFoundError as missing:
                               '"winnowkv[compare]"', name=missing.name) from missing
 
 CHUNK = 512  # tokens of a forward call
-POLICY_CHUNK = 32  # the same of a prompt under a policy in Python, which is asked after each call
 BLOCK = 64  # rows of logits that are compared at a time
 LEAST_KLD = 1e-6  # in the picture, whose axis is logarithmic
 LOSSES = {"kld": ("kld_se", "mean KL divergence (nats)"),
@@ -243,8 +242,8 @@ def _full_cache(model: Any, context: Any, bar: Any) -> Any:
 
 def _run(model: Any, context: Any, arguments: dict[str, Any], mode: str, base: Any, bar: Any) -> _Run:
     has_policy, at = arguments.get("policy") is not None, len(context) // 2
-    chunk = POLICY_CHUNK if has_policy else CHUNK
     cache = _Cache(model, **{"max_tokens": len(context)} | arguments)
+    chunk = min(CHUNK, cache.kv.safe_step_tokens) if has_policy else CHUNK
     try:
         seconds = sum(each for _, each in _read(model, cache, context[:at], chunk, False, bar))
         if mode == "decode":

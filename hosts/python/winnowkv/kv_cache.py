@@ -11,7 +11,7 @@ from typing import Any
 
 from winnowkv import _abi, _arrays
 from winnowkv._cache_calls import CacheCalls
-from winnowkv._policy import Policy, Runner
+from winnowkv._policy import Policy, Runner, checked, safe_tokens
 from winnowkv._step import Entry, Step
 from winnowkv.context import Context, Owner, default_context
 from winnowkv.description import Layers, cache_desc, layer_shapes
@@ -55,6 +55,8 @@ class KvCache(CacheCalls, Owner):
                                                        int(self._desc.cells))
         self._policy_queries = _arrays.whole(policy_queries, "policy_queries", 1)
         self._policy_every = _arrays.whole(policy_every, "policy_every", 1)
+        if policy is not None:
+            checked(policy)  # before memory is taken
         self._owned = None if device is None else Context(device)  # the context that close() closes
         self._context = self._owned or context or default_context()
         core = self._core = self._context._core
@@ -119,6 +121,12 @@ class KvCache(CacheCalls, Owner):
     def policy_every(self) -> int:
         """With n, steps of one query call the policy for every n-th token."""
         return self._policy_every
+
+    @property
+    def safe_step_tokens(self) -> int:
+        """The most tokens that may come before a policy of your own is called, one step of them or several, so that
+        none is evicted before the policy has ranked it: generate(..., prefill_chunk_size=cache.kv.safe_step_tokens)."""
+        return safe_tokens(self.describe(), self.max_tokens, self.policy_queries)
 
     # ---- Steps ------------------------------------------------------------------------------------------------
 
@@ -264,6 +272,7 @@ class KvCache(CacheCalls, Owner):
             for at, (observed, columns, (_, _, length)) in enumerate(zip(seen, after, part)):
                 if which == 1:
                     observed.tensor(step.scores_slot(at), layer, (columns - length, length, columns))
+                observed.begin(columns - (length if step.desc.k else 0))
                 observed.next.pop(layer, None)  # until the step is made
             step.run()
             for observed, columns in zip(seen, after):
@@ -299,7 +308,8 @@ class KvCache(CacheCalls, Owner):
                                   f"a policy, as external:budget=1/4")
         shape = self.layer_shapes[0]
         self._runner = Runner(policy, self.policy_queries, self.policy_every, self.layers, shape.q_heads,
-                              shape.kv_heads, self._set_importance, self._get_importance)
+                              shape.kv_heads, self._set_importance, self._get_importance,
+                              lambda: self.safe_step_tokens)
 
     def _set_importance(self, sequence: int, layer: int, head: int, positions: int, importance: int,
                         count: int) -> None:

@@ -34,7 +34,7 @@ class Row:
     policy: str  # FILE.py:FUNCTION, the file without folders; "" for none
     config: str
     mode: str
-    chunk: int  # tokens of a forward call, where they do not come one at a time
+    chunk: int  # tokens of a forward call at most, where they do not come one at a time
     queries: int  # of how many of a step's last queries the policy gets the scores
     digest: str = ""  # of the file
     function: Callable | None = field(default=None, compare=False)
@@ -107,8 +107,8 @@ def find_backend(given):
 def remarks(modes, chunk, queries, versions):
     made = [f"computed by torch {versions['torch']} in float32 on the CPU, weights dequantized, attention by Winnow on "
             f"{versions['device']}; the base is torch's full cache, not rounded to f16",
-            f"the text comes in calls of {chunk} tokens, after each of which the policy ranks all tokens by the scores "
-            f"of the last {min(chunk, queries)} queries"]
+            f"the text comes in calls of {chunk} tokens, or fewer where some would be evicted before the policy ranked "
+            f"them; after each call it ranks all tokens by the scores of the last {min(chunk, queries)} queries"]
     if "decode" in modes:
         made.append("decoded, what is scored comes token by token, and the policy ranks after each of them")
     return made
@@ -137,8 +137,8 @@ def measure(
     count: options.COUNT = 8,
     mode: Annotated[str, typer.Option(metavar="batch,decode", help="how the second half of a context, which is scored, "
                                       "comes: in calls of --chunk tokens, or token by token")] = "batch,decode",
-    chunk: Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a call in which a text is read; the policy "
-                                       "is called after each")] = 32,
+    chunk: Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a call in which a text is read, at most; "
+                                       "the policy is called after each")] = 32,
     queries: Annotated[int, typer.Option(min=1, metavar="N", help="of how many of a call's last queries the policy "
                                          "gets the scores, at most (policy_queries)")] = 8,
     part: options.PART = "all",

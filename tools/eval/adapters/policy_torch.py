@@ -64,12 +64,13 @@ class Model(torch_model.Model):
             steps, held, logits = 0, [], []
             prompt, rest = base.tokens[None, :base.first_scored], base.tokens[None, base.first_scored:]
             begin = time.monotonic()
-            for step in prompt.split(row.chunk, 1):
+            chunk = min(row.chunk, cache.kv.safe_step_tokens) if policy else row.chunk
+            for step in prompt.split(chunk, 1):
                 self.model(step, logits_to_keep=1, **{self._argument: cache})
                 held.append(_held(cache))
                 steps += 1
             after_prompt, middle = held[-1], time.monotonic()
-            for step in rest.split(1 if row.mode == "decode" else row.chunk, 1):
+            for step in rest.split(1 if row.mode == "decode" else chunk, 1):
                 logits.append(self.model(step, **{self._argument: cache}).logits[0])
                 held.append(_held(cache))
                 steps += 1
