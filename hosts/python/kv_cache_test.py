@@ -249,8 +249,8 @@ class Edits(Case):
             stats, foretold = cache.stats(), cache.estimate(40)
             self.assertEqual(stats.tokens, 40)
             self.assertGreater(foretold.bytes, stats.bytes)  # both layers
-            for words in ("'h2o:budget=32,residual=8,cadence=4'", "2 layers, 4/2 heads of 16", "40 tokens of 128",
-                          "KiB"):
+            for words in ("'h2o:budget=32,residual=8,cadence=4'", "2 layers, 4/2 heads of 16",
+                          "40 tokens of 128, at most 32 in a KV head; ", "KiB"):
                 self.assertIn(words, repr(cache))
         meaning = winnowkv.describe("adaptive_budget:budget=32,policy=window,residual=0,profile_file=x", **SHAPE)
         self.assertEqual([(each.name, each.path) for each in meaning.resources], [("profile", "x")])

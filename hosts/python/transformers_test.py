@@ -11,6 +11,7 @@ import copy
 import functools
 import inspect
 import os
+import pickle
 import subprocess
 import sys
 import unittest
@@ -220,6 +221,63 @@ class Transformers(Case):
         second.close()
         self.assertTrue(second.kv.is_closed)
 
+    def test_saved_states(self):
+        """A cache that is loaded goes on as the one that was saved, padded rows and all."""
+        model, config = model_of("Gemma2"), "h2o:budget=64"
+        torch.manual_seed(8)
+        turn = torch.randint(2, WORDS, (2, 9))
+        mask = torch.cat([prompt()["attention_mask"], torch.ones(2, 9, dtype=torch.long)], 1)
+        saved = WinnowCache(model, config)
+        with torch.no_grad():
+            model(**prompt(), **{CACHE: saved})
+        data = saved.to_bytes()
+        loaded, used = WinnowCache(model, config), WinnowCache(model, config, sequences=3)
+        self.logits(model, used, turn[:1])
+        for cache in loaded, used:
+            cache.from_bytes(data)
+            self.assertEqual((cache.get_seq_length(), len(cache.rows)), (70, 2))
+        with torch.no_grad():
+            expected, *found = (model(turn, attention_mask=mask, **{CACHE: each}).logits
+                                for each in (saved, loaded, used))
+        for each in found:
+            self.assertEqual((each - expected).abs().max(), 0)
+        self.assertEqual([loaded.kv.next_position(1, row) for row in loaded.rows], [66, 79])
+        empty = WinnowCache(model, config)
+        empty.from_bytes(WinnowCache(model, config).to_bytes())
+        self.assertEqual(self.logits(model, empty, turn).shape[0], 2)
+
+        kv = saved.kv.to_bytes()
+        self.expect_error("data is no state of a WinnowCache", loaded.from_bytes, kv)
+        self.expect_error("bytes of tokens, expected", loaded.from_bytes, data[:-1])
+        self.assertEqual(loaded.get_seq_length(), 79)
+        self.expect_error('expected "h2o:budget=32"', WinnowCache(model, "h2o:budget=32").from_bytes, data)
+        other = WinnowCache(model, config, sequences=2)
+        other.kv.from_bytes(kv)
+        with torch.no_grad():
+            self.expect_error(("cache.kv has 66 tokens of row 0, expected 0", "cache.from_bytes"), model, turn,
+                              **{CACHE: other})
+        for call in pickle.dumps, copy.copy:
+            with self.assertRaisesRegex(TypeError, r"a WinnowCache is .* to_bytes\(\)"):
+                call(saved)
+        with self.assertRaisesRegex(TypeError, r"a KvCache is .* to_bytes\(\)"):
+            pickle.dumps(saved.kv)
+
+    def test_external_without_a_policy(self):
+        model = model_of("Llama")
+        with self.assertWarnsRegex(RuntimeWarning, "'external:budget=32' evicts by what a policy says, and there is"):
+            winnow(model, WinnowCache(model, "external:budget=32"), prompt(1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            winnow(model, WinnowCache(model, "external:budget=1/1"), prompt(1))
+            winnow(model, WinnowCache(model, "window:budget=32"), prompt(1))
+            cache = WinnowCache(model, "external:budget=96")
+            ids = prompt(1)["input_ids"]
+            self.logits(model, cache, ids)
+            cache.kv.set_importance(0, None, range(70))  # a host that ranks
+            for _ in range(60):
+                self.logits(model, cache, ids[:, :1])
+        self.assertGreater(cache.kv.stats().evictions, 0)
+
     def test_rows_under_a_budget(self):
         """Each row of a padded batch keeps the tokens that it would keep alone."""
         model = model_of("Qwen3")
@@ -279,6 +337,10 @@ class Transformers(Case):
 
     def test_refused_models(self):
         self.expect_error("budget", WinnowCache, model_of("Llama"), "winnow:budget=2")
+        self.expect_error("max_tokens is 0, expected 1", WinnowCache, model_of("Llama"), max_tokens=0)
+        self.expect_error("model is of type str, expected a model of transformers", WinnowCache, "gpt2")
+        self.expect_error("policy is 'tova', expected a function", WinnowCache, model_of("Llama"), "external",
+                          policy="tova")
         bart = transformers.BartForConditionalGeneration(transformers.BartConfig(
             vocab_size=WORDS, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
             decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32))

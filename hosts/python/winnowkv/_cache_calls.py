@@ -38,6 +38,7 @@ class CacheCalls:
     _last: _arrays.Arrays | None  # of the last step
     _runner: Runner | None = None
     _keeps: bool | None = None  # an importance
+    has_importance_of_host = False  # by set_importance, or in a state that was loaded
     layer_shapes: list[LayerShape]
     max_tokens: int
 
@@ -211,6 +212,7 @@ class CacheCalls:
         """Replaces a sequence (None: all) by what a file has. Configuration, shape and resources have to be those of
         the cache that was saved. Raises FileError, NotFound, and InvalidArgument for what is no such file."""
         self._state("load", sequence, path=_path(path))
+        self.has_importance_of_host = True
         self._forget(sequence)
 
     def to_bytes(self, sequence: int | None = None) -> bytes:
@@ -246,6 +248,7 @@ class CacheCalls:
             at += count
 
         self._state("load", sequence, read=read, size=len(given))
+        self.has_importance_of_host = True
         self._forget(sequence)
 
     def _state(self, name: str, sequence: int | None, **where: Any) -> None:

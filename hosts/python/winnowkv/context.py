@@ -71,8 +71,11 @@ class ContextStats(NamedTuple):
 class Owner:
     """Something on a device, of which there is one."""
 
+    _elsewhere = ""  # what to do instead
+
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"a {type(self).__name__} is in memory of a device, and cannot be copied or pickled")
+        raise TypeError(f"a {type(self).__name__} is in memory of a device, and cannot be copied or pickled"
+                        f"{self._elsewhere}")
 
 
 # The arguments of Python behind the names in the plugin's messages.

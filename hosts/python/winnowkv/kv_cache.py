@@ -23,8 +23,12 @@ class KvCache(CacheCalls, Owner):
     its policy ranks lowest (docs/policies.md); positions count all tokens from 0, whatever has been evicted.
 
     It is closed by close(), at the end of a `with`, when nobody has it any more, or with its context. Methods raise
-    Error; whenever one does, the cache is as it was before, but for DeviceError. One thread at a time computes on a
-    context: others wait."""
+    Error; whenever one does, the cache is as it was before, with two exceptions. After a DeviceError remove the
+    sequences of the step. Under a policy of your own a step of more than policy_queries tokens, or with drafts, is made
+    in up to three parts, and parts before the one that failed stay. One thread at a time computes on a context: others
+    wait."""
+
+    _elsewhere = "; copy(source, target) copies a sequence, to_bytes() and from_bytes() take the tokens elsewhere"
 
     def __init__(self, config: str = "winnow", *, layers: Layers, q_heads: int | None = None,
                  kv_heads: int | None = None, head_size: int | None = None, v_head_size: int | None = None,
@@ -102,10 +106,11 @@ class KvCache(CacheCalls, Owner):
             for heads, kv_heads, size, v_size in dict.fromkeys(self.layer_shapes))
         if self.is_closed:
             return f"<KvCache {shape}, closed>"
-        stats = self.stats()
-        per = "" if self.sequences == 1 else " a sequence"
-        return (f"<KvCache {self.config!r}: {shape}; {stats.tokens} tokens of {self.max_tokens}{per}, "
-                f"{_bytes(stats.bytes)} of a budget of {_bytes(stats.budget_bytes)}{per}>")
+        stats, meaning, count = self.stats(), self.describe(), max(1, self.sequences)
+        held = f", at most {meaning.budget_tokens} in a KV head" if meaning.evicts else ""
+        of = "" if count == 1 else f" for {count} sequences"
+        return (f"<KvCache {self.config!r}: {shape}; {stats.tokens} tokens of {count * self.max_tokens}{of}{held}; "
+                f"{_bytes(stats.bytes)} of a budget of {_bytes(count * stats.budget_bytes)}{of}>")
 
     @property
     def context(self) -> Context:
@@ -337,6 +342,7 @@ class KvCache(CacheCalls, Owner):
         sequence, shape = _arrays.whole(sequence, "sequence"), self._shape(layer)
         for each in range(shape.kv_heads) if head is None else (_arrays.whole(head, "head"),):
             self._call("set_importance", sequence, layer, each, where, numbers, len(where))
+        self.has_importance_of_host = True
         self._forget(sequence)
 
 

@@ -11,6 +11,8 @@ the model use them. Importing this module imports torch and transformers.
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +31,7 @@ from winnowkv.kv_cache import KvCache
 
 NAME = "winnow"  # of the attention implementation
 LAYER_TYPES = ("full_attention", "sliding_attention")
+MAGIC = b"winnowkv.transformers 1\n"  # at the beginning of a saved state; a line of JSON and those of rows follow
 _SLIDING = sliding_window_causal_mask_function(1)
 _OVERLAY = _SLIDING.__closure__[0].cell_contents[0]  # and_masks(overlay of the window, causal_mask_function)
 
@@ -38,7 +41,10 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
     `kv`, and padding is not stored.
 
     While it has no token it takes any batch. `kv` is made anew when a batch has more rows than `kv` has sequences.
-    `rows` says which sequence each row is. copy.deepcopy() makes a second cache with the same tokens."""
+    `rows` says which sequence each row is. copy.deepcopy() makes a second cache with the same tokens; to_bytes() and
+    from_bytes() keep them for later."""
+
+    _padding: Any
 
     def __init__(self, model: Any, config: str = "winnow", *, max_tokens: int | None = None,
                  context: Context | None = None, sequences: int = 1,
@@ -52,6 +58,8 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
 
         Raises Unsupported for a model that Winnow does not serve, and InvalidArgument where the configuration is
         refused."""
+        if not hasattr(model, "set_attn_implementation"):
+            raise InvalidArgument(f"model is of type {type(model).__name__}, expected a model of transformers")
         text = model.config.get_text_config(decoder=True)
         _check_model(model, text)
         heads = text.num_attention_heads
@@ -59,10 +67,12 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
             "layers": text.num_hidden_layers, "q_heads": heads,
             "kv_heads": getattr(text, "num_key_value_heads", None) or heads,
             "head_size": getattr(text, "head_dim", None) or text.hidden_size // heads,
-            "max_tokens": max_tokens or text.max_position_embeddings, "context": context or default_context(),
+            "max_tokens": text.max_position_embeddings if max_tokens is None else max_tokens,
+            "context": context or default_context(),
             "resources": resources, "policy": policy, "policy_queries": policy_queries, "policy_every": policy_every}
         self._config = config
         self.kv = self._make(sequences)
+        self._needs_ranking = policy is None and self.kv.describe().policy == "external"
         super().__init__(layers=[_Layer(self, number) for number in range(text.num_hidden_layers)])
         self._start(sequences)
         if model.config._attn_implementation != NAME:
@@ -85,6 +95,50 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
         made.kv = self._moved(self.kv.sequences)
         made.layers = [_Layer(made, layer.number, layer.length) for layer in self.layers]
         return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a WinnowCache is in memory of a device, and cannot be pickled; to_bytes() and from_bytes() "
+                        "keep its tokens, and copy.deepcopy() makes a second one")
+
+    def to_bytes(self) -> bytes:
+        """All tokens, and which columns of the batch are padding, for from_bytes()."""
+        columns = self.get_seq_length()
+        for layer in self.layers:
+            if layer.length != columns or layer.is_waiting:
+                raise Error(f"layer {layer.number} has {layer.length} columns, expected {columns}: an earlier forward "
+                            f"call failed; call cache.reset(), or crop to the columns of all layers")
+        states = [self.kv.to_bytes(sequence) for sequence in self.rows]
+        padding = None if self._padding is None else self._padding[:, :columns].int().tolist()
+        header = {"columns": columns, "padding": padding, "bytes": [len(state) for state in states]}
+        return MAGIC + json.dumps(header).encode() + b"\n" + b"".join(states)
+
+    def from_bytes(self, data: Any) -> None:
+        """Replaces all tokens by those of the cache that to_bytes() was called on. Model, configuration and max_tokens
+        have to be those of that cache. After an error there is no token. Raises InvalidArgument."""
+        content = bytes(memoryview(data))
+        head, newline, rest = content[len(MAGIC):].partition(b"\n")
+        if not content.startswith(MAGIC) or not newline:
+            raise InvalidArgument("data is no state of a WinnowCache, expected what cache.to_bytes() gave; that of "
+                                  "cache.kv.to_bytes() has tokens without the padding and columns of a batch")
+        header = json.loads(head)
+        sizes = header["bytes"]
+        if len(rest) != sum(sizes):
+            raise InvalidArgument(f"data has {len(rest)} bytes of tokens, expected {sum(sizes)}")
+        self.reset()
+        if len(sizes) > self.kv.sequences:
+            self.kv.close()
+            self.kv = self._make(len(sizes))
+        try:
+            for sequence, size in enumerate(sizes):
+                self.kv.from_bytes(rest[:size], sequence)
+                rest = rest[size:]
+        except BaseException:
+            self.reset()
+            raise
+        self._start(len(sizes))
+        self._padding = None if header["padding"] is None else torch.tensor(header["padding"], dtype=torch.bool)
+        for layer in self.layers:
+            layer.length = header["columns"]
 
     # ---- What transformers calls ------------------------------------------------------------------------------
 
@@ -124,7 +178,7 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
     def _start(self, rows: int) -> None:
         """Without tokens."""
         self.rows = list(range(rows))
-        self._padding: Any = None  # the last attention mask with a 0 in it, bool [batch, columns]
+        self._padding = None  # the last attention mask with a 0 in it, bool [batch, columns]
         self._drafts = 0  # of the forward call that runs, at its end
         for layer in self.layers:
             layer.length, layer.is_waiting = 0, False
@@ -167,6 +221,25 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
         self.rows = rows
         if self._padding is not None:
             self._padding = self._padding[sources]
+
+    def _check_tokens(self) -> None:
+        """Before a forward call. Raises InvalidArgument where another than this class changed `kv`."""
+        for row, sequence in enumerate(self.rows):
+            held, known = self.kv.next_position(0, sequence), self._stored(row, self.get_seq_length())
+            if held != known:
+                raise InvalidArgument(f"cache.kv has {held} tokens of row {row}, expected {known} as in the forward "
+                                      f"calls: load states with cache.from_bytes, take tokens back with cache.crop, "
+                                      f"and call cache.reset() now")
+
+    def _look_for_ranking(self) -> None:
+        """Warns once where tokens are evicted that neither a policy nor the host ranks."""
+        if self.kv.policy is not None or self.kv.has_importance_of_host:
+            self._needs_ranking = False
+        elif self.kv.stats().evictions:
+            self._needs_ranking = False
+            warnings.warn(f"{self._config!r} evicts by what a policy says, and there is none, so that the oldest "
+                          f"tokens go first; expected policy=f, a function of (scores, importance), or "
+                          f"cache.kv.set_importance", RuntimeWarning, stacklevel=2)
 
     def _stored(self, row: int, columns: int) -> int:
         """How many of the row's first columns are tokens, and no padding."""
@@ -312,6 +385,8 @@ def _attention(module: Any, query: Any, key: Any, value: Any, attention_mask: An
                           f"attention_mask [batch, tokens] of ones and zeros, not a 4D mask")
     batch, _heads, count, _size = query.shape
     cache = layer.cache
+    if layer.number == 0:
+        cache._check_tokens()
     rows = mask.rows(cache, batch, count)
     _check_shapes(layer, mask, query, key, value)
     make = torch.empty if mask.is_whole else torch.zeros
@@ -321,6 +396,8 @@ def _attention(module: Any, query: Any, key: Any, value: Any, attention_mask: An
                       window=mask.window or None, sinks=s_aux, **rows)
     layer.length += count
     layer.is_waiting = False
+    if cache._needs_ranking and layer.number == len(cache.layers) - 1:
+        cache._look_for_ranking()
     return out, None
 
 
