@@ -74,6 +74,16 @@ class Policies(Case):
             with KvCache(config, **SHAPE) as cache:
                 self.assertEqual(cache.safe_step_tokens, most)
 
+    def test_cadence(self):
+        """How many tokens a head holds once the budget is full."""
+        for more, least in ("", 57), (",cadence=1", 64):
+            with KvCache(f"external:budget=64,residual=0{more}", **SHAPE, policy=tova) as cache:
+                held = []
+                while cache.next_position() < 200:
+                    feed(cache, 1)
+                    held.append(len(cache.positions(1, 0)))
+                self.assertEqual((min(held[70:]), max(held)), (least, 64))
+
     def test_unranked_tokens_are_told(self):
         for config, tokens in (("external:budget=64,residual=0", 17), ("external:budget=64", 100),
                                ("external:budget=1/4", 200)):

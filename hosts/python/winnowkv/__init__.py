@@ -6,6 +6,8 @@
     winnowkv.KvCache               Winnow's cache: steps, budgets, policies of your own
     winnowkv.Context               a device with its settings, where the default one does not suit
     winnowkv.Experts               what tokens are worth by the experts of a model
+    winnowkv.transformers          a cache for models of transformers (import winnowkv.transformers)
+    winnowkv.compare               what configurations lose on a text (import winnowkv.compare)
     winnowkv.onnxruntime           ONNX Runtime with its attention in Winnow (import winnowkv.onnxruntime)
     winnowkv.get_library_path()    for hosts that open a backend by path, with get_include() for its header
     winnowkv.plugin_path()         for GGML_BACKEND_PATH
