@@ -72,7 +72,7 @@ class Model(torch_model.Model):
 def load(path, threads):
     """The model of a GGUF file."""
     logging.getLogger("kvpress").setLevel(logging.ERROR)
-    return Model(torch_model.load(path, threads))
+    return Model(torch_model.load(path, threads, "sdpa"))
 
 
 def _expect(when, lengths, expected):

@@ -5,6 +5,7 @@ import importlib.metadata
 import inspect
 import time
 import traceback
+from pathlib import Path
 
 import torch_model  # before transformers, which reads the variables that it sets
 
@@ -15,6 +16,7 @@ from winnowkv.transformers import WinnowCache
 from torch_model import Outcome, Refused, compared
 from winnow_eval import Failure
 
+FULL_CACHE = "eager"  # the attention of the base; sdpa has no softcap (Gemma 2) and no sinks (GPT-OSS)
 LEAST = 32  # tokens, of the cache that is made to ask whether Winnow serves a model
 
 
@@ -29,7 +31,9 @@ class Policy:
         try:
             return self._row.function(scores, importance)
         except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [each for each in frames if Path(each.filename).name == self._row.policy.partition(":")[0]]
+            frame = (own or frames)[-1]
             raise Failure(f"{self._row.policy}: {type(error).__name__} in line {frame.lineno} of {frame.filename}: "
                           f"{error}") from error
 
@@ -51,7 +55,7 @@ class Model(torch_model.Model):
         return None
 
     def base(self, tokens, first_scored):
-        self.model.set_attn_implementation("sdpa")
+        self.model.set_attn_implementation(FULL_CACHE)
         return super().base(tokens, first_scored)
 
     @torch.inference_mode()
@@ -107,4 +111,4 @@ def versions(context, package, backend):
 
 def load(path, threads, context):
     """The model of a GGUF file."""
-    return Model(torch_model.load(path, threads), context)
+    return Model(torch_model.load(path, threads, FULL_CACHE), context)

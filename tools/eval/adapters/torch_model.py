@@ -57,15 +57,15 @@ def scores(logits, following, base=None):
     return found
 
 
-def load(path, threads):
-    """The model of a GGUF file."""
+def load(path, threads, attention):
+    """The model of a GGUF file. attention: the implementation of transformers that computes it, as "sdpa"."""
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
         with contextlib.redirect_stderr(open(os.devnull, "w")):  # bars that are drawn whatever is asked for
             return transformers.AutoModelForCausalLM.from_pretrained(
-                path.resolve().parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="sdpa").eval()
+                path.resolve().parent, gguf_file=path.name, dtype=torch.float32, attn_implementation=attention).eval()
     except Exception as error:  # whatever it is, it is of this file
         raise Failure(f"--model: transformers cannot load {path.name}: {type(error).__name__}: {error}") from error
 
