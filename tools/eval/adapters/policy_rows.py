@@ -63,15 +63,16 @@ def load_policy(given):
     path = Path(path)
     if not path.is_file():
         raise Failure(f"POLICY: no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))  # for what it imports
+    spec = importlib.util.spec_from_file_location(f"winnow_policy:{path.resolve()}", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where dataclasses look it up
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)  # for what it imports
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise Failure(f"POLICY: {path} fails: {type(error).__name__}: {error}") from error
     finally:
-        sys.path.pop(0)
+        sys.path.remove(folder)
     function = getattr(module, name, None)
     if not callable(function):
         raise Failure(f"POLICY: {path} has no function {name}")

@@ -24,6 +24,16 @@ from winnow_eval import Failure, others, report, store  # noqa: E402
 CONTEXT, COUNT, SCORED = 128, 2, 63
 EXAMPLE = PYTHON / "external_policy.py"
 CONFIG = "external:budget=1/4"
+KEEP = "def keep(scores, importance):\n    return importance\n"
+DATACLASS = f"""from __future__ import annotations
+import dataclasses
+
+@dataclasses.dataclass
+class Heads:
+    count: int
+
+{KEEP}"""
+MOVED_PATH = f"import sys\nsys.path.insert(0, '/nonesuch')\n{KEEP}"
 NAME = f"external_policy.py:tova {CONFIG}"
 
 
@@ -100,7 +110,7 @@ class Rows(unittest.TestCase):
 
     def test_what_is_measured_anew(self):
         """What determines a result: the file, and how often and of what the policy is called."""
-        path = self.written("def keep(scores, importance):\n    return importance\n")
+        path = self.written(KEEP)
         for expected, options in ((4, {}), (0, {}), (4, {"chunk": 16}), (4, {"queries": 4}), (0, {})):
             model = MadeModel()
             self.measured(model, f"{path}:keep", **options)
@@ -115,9 +125,14 @@ class Rows(unittest.TestCase):
         self.assertEqual((name, digest), ("external_policy.py:tova", store.sha256_of(EXAMPLE)))
         (worth,), = function(SimpleNamespace(tolist=lambda: [[[[[0.0, 0.0]]]]]), None)
         self.assertEqual(worth, [0.5, 0.5])
-        (self.folder / "beside.py").write_text("def keep(scores, importance):\n    return importance\n")
+        (self.folder / "beside.py").write_text(KEEP)
         policy_rows.load_policy(f"{self.written('from beside import keep')}:keep")
         self.assertNotIn(str(self.folder), sys.path)
+        policy_rows.load_policy(f"{self.written(DATACLASS)}:keep")
+        before = list(sys.path)
+        policy_rows.load_policy(f"{self.written(MOVED_PATH)}:keep")
+        self.assertEqual(sys.path, ["/nonesuch", *before])
+        sys.path.remove("/nonesuch")
         for given, words in ((EXAMPLE, "expected a file of Python and a function in it"),
                              (f"{EXAMPLE}:", "expected a file of Python"), ("tova:tova", "expected a file of Python"),
                              (f"{self.folder}/none.py:tova", "no file"), (f"{EXAMPLE}:h2o", "has no function h2o"),
