@@ -1,11 +1,11 @@
 """Measures generate() with WinnowCache against transformers' default attention (sdpa) with its default cache, in turns,
 on random weights in the shape of SmolLM2-135M.
 
-    transformers_bench.py PATH_OF_A_BACKEND [--tokens 1024,4096] [--configs none:k=f32,v=f32 winnow] [--threads 2] ...
+    transformers_bench.py PATH_OF_A_BACKEND [--tokens 1024,4096] [--kinds sdpa winnow] [--threads 2] ...
 
 Each line has the medians over the rounds: seconds until the first token, and milliseconds for each later one. The last
-column is the peak of the process's resident memory, the model included. It tells something of a configuration only with
---only.
+column is the peak of the process's resident memory, the model included. It tells something of a kind only where it is
+the only one.
 """
 
 import argparse
@@ -30,15 +30,12 @@ def arguments():
     parser.add_argument("backend")
     parser.add_argument("--tokens", default="1024,4096", help="lengths of the prompt")
     parser.add_argument("--new", type=int, default=33, help="tokens to generate")
-    parser.add_argument("--configs", nargs="+", default=["none:k=f32,v=f32"], help="Winnow's configurations")
+    parser.add_argument("--kinds", nargs="+", default=["sdpa", "none:k=f32,v=f32"],
+                        help="sdpa, and configurations of Winnow")
     parser.add_argument("--threads", type=int, default=2, help="of torch's pool and of the driver's")
     parser.add_argument("--driver-threads", type=int, help="of the driver's, where they are to differ")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", metavar="NAME", help="sdpa, or one of the configurations")
-    options = parser.parse_args()
-    if options.only not in (None, "sdpa", *options.configs):
-        parser.error(f"--only is {options.only}, expected sdpa or one of {' '.join(options.configs)}")
-    return options
+    return parser.parse_args()
 
 
 def measure(model, ids, new, cache):
@@ -63,10 +60,9 @@ def main():
     model = AutoModelForCausalLM.from_config(LlamaConfig(**SHAPE)).eval()
     for tokens in map(int, options.tokens.split(",")):
         ids = torch.randint(3, SHAPE["vocab_size"], (1, tokens))
-        kinds = [kind for kind in ("sdpa", *options.configs) if options.only in (None, kind)]
-        found = {kind: [] for kind in kinds}
+        found = {kind: [] for kind in options.kinds}
         caches = {kind: WinnowCache(model, kind, max_tokens=tokens + options.new, context=context)
-                  for kind in kinds if kind != "sdpa"}
+                  for kind in options.kinds if kind != "sdpa"}
         for number in range(options.rounds + 1):
             for kind, measured in found.items():
                 cache = caches.get(kind)
