@@ -64,6 +64,14 @@ def token_by_token(model, context, prompt=HALF, **arguments):
         return np.stack([model(token[None, None], **{CACHE: cache}).logits[0, 0].numpy() for token in context[HALF:-1]])
 
 
+def in_calls(model, context, lengths, **arguments):
+    """The same with a WinnowCache that gets so many tokens in each forward call."""
+    cache = WinnowCache(model, **{"max_tokens": LENGTH} | arguments)
+    with torch.no_grad():
+        logits = [model(part[None], **{CACHE: cache}).logits[0] for part in context.split(lengths)]
+    return torch.cat(logits)[HALF:-1].numpy()
+
+
 def figures(model, read):
     """What the table says, from logits that read(context) computes."""
     nll, base_nll, kld, same = [], [], [], []
@@ -122,9 +130,18 @@ class Compare(Case):
                 self.assertLess(measured(model_of(architecture), [FULL]).kld[FULL], 1e-6)
 
     def test_batches(self):
-        table = measured(model_of("Llama"), ["h2o:budget=1/4"], mode="batch")
-        self.assertEqual(table.steps.iloc[0], LAYERS * 2)
-        self.assertGreater(table.kld.iloc[0], 1e-3)
+        """The figures of caches that are fed in the same calls, with a policy of Winnow's and one in Python."""
+        model, lengths = make("Llama"), []
+        model.register_forward_pre_hook(lambda module, inputs: lengths.append(inputs[0].shape[1]))
+        for arguments in {"config": "h2o:budget=1/4"}, {"config": "external:budget=1/4,sink=0", "policy": newest}:
+            lengths.clear()
+            table = measured(model, {"mine": arguments}, mode="batch")
+            full, calls = lengths[:2], lengths[2:len(lengths) // COUNT]
+            self.assertEqual((full, sum(calls)), ([HALF, HALF], LENGTH))
+            self.assertGreater(min(calls), 1)
+            self.assertGreaterEqual(table.steps.iloc[0], LAYERS * len(calls))
+            self.assertGreater(table.kld.iloc[0], 1e-3)
+            self.assert_figures(table, "mine", figures(model, lambda each: in_calls(model, each, calls, **arguments)))
 
     def test_bytes(self):
         table = measured(model_of("Llama"), ["none:k=f16,v=f16", FULL, "h2o:budget=1/4"])
@@ -173,10 +190,17 @@ class Compare(Case):
         self.assertEqual(len(set(contexts)), 1, contexts)
 
     def test_the_model_is_as_it_was(self):
-        model = model_of("Llama")
+        """With the hook of a cache of the user's own, and without one."""
+        model = make("Llama")
         model.set_attn_implementation("sdpa")
         measured(model, ["winnow"])
-        self.assertEqual(model.config._attn_implementation, "sdpa")
+        self.assertEqual((model.config._attn_implementation, len(model._forward_pre_hooks)), ("sdpa", 0))
+        cache = WinnowCache(model, FULL)
+        measured(model, ["winnow"])
+        self.assertEqual((model.config._attn_implementation, len(model._forward_pre_hooks)), ("winnow", 1))
+        with torch.no_grad():
+            model(ids()[None, :HALF], **{CACHE: cache})
+        self.assertEqual(cache.get_seq_length(), HALF)
 
     # ---- What is shown ----------------------------------------------------------------------------------------
 
@@ -204,6 +228,20 @@ class Compare(Case):
         self.assertEqual(plot(table).axes[0].get_title(), f"{COUNT} contexts of {LENGTH} tokens, mode decode")
         plot(pandas.read_csv(io.StringIO(table.to_csv()), index_col=0))
         self.expect_error("expected kld or increase_percent", plot, table, "bytes")
+
+    def test_families(self):
+        """What differs in more than its budget has a line of its own, also where the configuration is the same."""
+        first, second = (lambda scores, importance: importance + 1), (lambda scores, importance: importance + 2)
+        quarter, half = "external:budget=1/4", "external:budget=1/2"
+        table = measured(model_of("Llama"), {
+            "a": {"config": quarter, "policy": first}, "b": {"config": quarter, "policy": second},
+            "c": {"config": half, "policy": first}, "d": {"config": quarter, "policy": newest},
+            "e": {"config": half, "policy": newest}, "f": {"config": half, "policy": first, "policy_queries": 2},
+            "g": "h2o:budget=1/4"}, contexts=1)
+        self.assertEqual(list(table.family), ["a", "b", "a", *2 * ["external with newest"], "f", "h2o"])
+        axes, = plot(table).axes
+        self.assertEqual({bars.get_label(): len(bars.lines[0].get_xdata()) for bars in axes.containers},
+                         {"a": 2, "b": 1, "external with newest": 2, "f": 1, "h2o": 1})
 
     def test_notebook(self):
         """It has no outputs, and its cells run one after the other."""

@@ -51,14 +51,16 @@ def compare(model: Any, text: Any, configs: Sequence[str] | Mapping[str, Any], *
 
     model: a decoder of transformers, in the host's memory. text: a str, which `tokenizer` makes tokens of, or token
     ids [tokens]. configs: configurations (docs/policies.md), or {name: configuration}; in the place of one there may be
-    a dict of arguments of WinnowCache: {"tova": dict(config="external:budget=1/4", policy=tova)}.
+    a dict of arguments of WinnowCache: {"tova": dict(config="external:budget=1/4", policy=tova)}. One policy object
+    serves all contexts.
     context_tokens: the length of a context, of which a budget of 1/4 is a share. contexts: how many, from the text's
     beginning. mode: "decode": the first half comes as a prompt, and each token of the second half is stored and
     attends before the next one comes; under a policy in Python the whole model runs token by token, otherwise each
     layer. "batch": all comes as a prompt.
 
     Returns a row for each configuration, indexed by name:
-    family: the configuration without its budget. bytes_per_token: all bytes of the cache at a context's end, over
+    family: the configuration without its budget, for all that differ in the budget alone; where others have the same,
+    the name of the first of them. bytes_per_token: all bytes of the cache at a context's end, over
     context_tokens. share_of_f16: the same over what all tokens take in F16. perplexity, and its increase_percent over
     the full cache's, with increase_se. kld, kld_se, kld_99: mean KL divergence in nats, and its 99th percentile over
     tokens. same_top_percent: how often the most likely token is the full cache's. tokens_per_second: of reading
@@ -73,7 +75,7 @@ def compare(model: Any, text: Any, configs: Sequence[str] | Mapping[str, Any], *
         raise InvalidArgument(f'mode is {mode!r}, expected "decode" or "batch"')
     if model.training:
         raise InvalidArgument("model is in training, expected one after model.eval()")
-    attention = model.config._attn_implementation
+    attention, hook = model.config._attn_implementation, getattr(model, "_winnow_hook", None)
     base_nll: list[float] = []
     runs: dict[str, list[_Run]] = {name: [] for name in named}
     try:
@@ -91,7 +93,11 @@ def compare(model: Any, text: Any, configs: Sequence[str] | Mapping[str, Any], *
                         runs[name].append(_run(model, context, arguments, mode, base, bar))
     finally:
         model.set_attn_implementation(attention)
-    table = pandas.DataFrame([_row(arguments, base_nll, runs[name]) for name, arguments in named.items()],
+        if hook is None and getattr(model, "_winnow_hook", None) is not None:
+            model._winnow_hook.remove()
+            del model._winnow_hook
+    families = _families(named)
+    table = pandas.DataFrame([{"family": families[name]} | _row(base_nll, runs[name]) for name in named],
                              index=pandas.Index(named, name="configuration"))
     table.attrs = {"base_perplexity": math.exp(statistics.fmean(base_nll)), "context_tokens": ids.shape[1],
                    "contexts": len(ids), "mode": mode}
@@ -232,7 +238,8 @@ def _read(model: Any, cache: Any, tokens: Any, chunk: int, is_scored: bool, bar:
 
 
 def _full_cache(model: Any, context: Any, bar: Any) -> Any:
-    """Logits of the second half. Eager attention has softcaps and sinks, which sdpa passes over."""
+    """Logits of the second half. Older releases of transformers leave out Gemma 2's softcap under sdpa; newer ones
+    refuse sdpa for Gemma 2 and GPT-OSS."""
     model.set_attn_implementation("eager")
     cache, half = DynamicCache(config=model.config), len(context) // 2
     for _ in _read(model, cache, context[:half], CHUNK, False, bar):
@@ -285,19 +292,28 @@ def _mean(values: list[float]) -> tuple[float, float]:
     return statistics.fmean(values), error
 
 
-def _family(arguments: dict[str, Any]) -> str:
-    config = re.sub(r"(?<=[:,])budget=[^,]*,?", "", arguments.get("config", "winnow")).rstrip(":,")
-    policy = arguments.get("policy")
-    return config if policy is None else f"{config} with {getattr(policy, '__name__', type(policy).__name__)}"
+def _families(named: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """By name, what the line of the picture is called that joins all whose arguments differ in the budget alone."""
+    families: list[tuple[dict[str, Any], str, list[str]]] = []  # arguments without a budget, a label, names
+    for name, arguments in named.items():
+        config = re.sub(r"(?<=[:,])budget=[^,]*,?", "", arguments.get("config", "winnow")).rstrip(":,")
+        key, policy = arguments | {"config": config}, arguments.get("policy")
+        label = config if policy is None else f"{config} with {getattr(policy, '__name__', type(policy).__name__)}"
+        names = next((names for other, _, names in families if other == key), None)
+        if names is None:
+            families.append((key, label, [name]))
+        else:
+            names.append(name)
+    labels = [label for _, label, _ in families]
+    return {name: label if labels.count(label) == 1 else names[0] for _, label, names in families for name in names}
 
 
-def _row(arguments: dict[str, Any], base_nll: list[float], runs: list[_Run]) -> dict[str, Any]:
+def _row(base_nll: list[float], runs: list[_Run]) -> dict[str, Any]:
     ratio, ratio_error = _mean([run.nll - base for run, base in zip(runs, base_nll)])
     kld, kld_error = _mean([float(run.kld.mean()) for run in runs])
     stats = max((run.stats for run in runs), key=lambda each: each.bytes)
     seconds = statistics.fmean(run.seconds for run in runs[1:] or runs)  # kernels are compiled in the first context
-    return {"family": _family(arguments),
-            "bytes_per_token": stats.bytes / stats.tokens, "share_of_f16": stats.bytes / stats.original_bytes,
+    return {"bytes_per_token": stats.bytes / stats.tokens, "share_of_f16": stats.bytes / stats.original_bytes,
             "perplexity": math.exp(statistics.fmean(run.nll for run in runs)),
             "increase_percent": 100 * math.expm1(ratio), "increase_se": 100 * math.exp(ratio) * ratio_error,
             "kld": kld, "kld_se": kld_error, "kld_99": float(torch.cat([run.kld for run in runs]).quantile(0.99)),
