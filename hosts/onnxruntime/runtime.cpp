@@ -1,9 +1,10 @@
-// Which runtime is meant: that of the callback that runs in this thread.
+// The runtime is that of the callback that runs in this thread.
 #include "runtime.hpp"
 
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace winnow::ort {
 
@@ -11,12 +12,13 @@ namespace {
 
 thread_local const Runtime* entered_runtime = nullptr;
 
-// The second number of "1.23.2", which is the version of the API, too.
-unsigned api_version_of(const char* version) {
-    const char* point = std::strchr(version, '.');
-    unsigned number = 0;
-    if (point) std::from_chars(point + 1, version + std::strlen(version), number);
-    return number;
+// The first two numbers of "1.23.2". The second one is the version of the API, too.
+std::pair<unsigned, unsigned> numbers_of(const char* version) {
+    const char* end = version + std::strlen(version);
+    std::pair<unsigned, unsigned> numbers;
+    const char* point = std::from_chars(version, end, numbers.first).ptr;
+    if (point != end) std::from_chars(point + 1, end, numbers.second);
+    return numbers;
 }
 
 } // namespace
@@ -24,7 +26,8 @@ unsigned api_version_of(const char* version) {
 OrtStatus* open_runtime(const OrtApiBase& base, Runtime& runtime) noexcept {
     runtime.version = base.GetVersionString();
     // GetApi prints a line about a version that it lacks, so the number is compared before.
-    if (api_version_of(runtime.version) >= ORT_API_VERSION) runtime.api = base.GetApi(ORT_API_VERSION);
+    if (numbers_of(runtime.version) >= std::pair(1u, unsigned{ORT_API_VERSION}))
+        runtime.api = base.GetApi(ORT_API_VERSION);
     if (!runtime.api) {
         char text[160];
         std::snprintf(text, sizeof text,

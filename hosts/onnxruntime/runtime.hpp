@@ -1,4 +1,4 @@
-// ONNX Runtime's tables of functions; statuses of its become exceptions here, and exceptions become statuses.
+// ONNX Runtime's tables of functions. Turns its statuses into exceptions, and exceptions into statuses.
 #pragma once
 
 #include <stdexcept>
@@ -19,18 +19,18 @@ private:
     OrtErrorCode code_;
 };
 
-// A runtime that has loaded this library. A process may have several, as one of onnxruntime and one of
-// onnxruntime-genai.
+// A runtime that has loaded this library. A process may have several: onnxruntime and onnxruntime-genai can each bring
+// one.
 struct Runtime {
     const OrtApi* api = nullptr;
     const OrtEpApi* ep_api = nullptr;
     const char* version = ""; // "1.23.2"
 };
 
-// Takes the tables of a runtime. Returns a status of its where it is too old.
+// Fills `runtime` with the tables of a runtime. Returns an error status if the runtime is too old.
 OrtStatus* open_runtime(const OrtApiBase& base, Runtime& runtime) noexcept;
 
-// While it lives, the functions below are about this runtime, in this thread.
+// Selects the runtime that the functions below use in this thread, as long as the object lives.
 class Entered {
 public:
     explicit Entered(const Runtime& runtime);
@@ -46,12 +46,12 @@ const char* runtime_version();
 const OrtApi& api();
 const OrtEpApi& ep_api();
 
-// Throws the message of a status that is an error, and releases it.
+// Does nothing for a null status. Otherwise releases the status and throws its message.
 void check(OrtStatus* status);
-// Makes a status of the exception that is being handled.
+// Returns the exception that is being handled as a status.
 OrtStatus* current_exception_as_status() noexcept;
 
-// Makes a status of what a body throws.
+// Runs `body` and returns what it throws as a status.
 template <class Body>
 OrtStatus* guarded(Body&& body) noexcept {
     try {
@@ -62,7 +62,7 @@ OrtStatus* guarded(Body&& body) noexcept {
     }
 }
 
-// Runs what a callback of a runtime does: no exception leaves it.
+// Runs the body of a callback of `runtime`, which no exception may leave.
 template <class Body>
 OrtStatus* guarded(const Runtime& runtime, Body&& body) noexcept {
     const Entered entered(runtime);
