@@ -131,8 +131,12 @@ void ComputedNode::read_rows(Call& call, const OrtKernelContext* context) const 
     call.total = *static_cast<const int32_t*>(total.data);
     if (seqlens.shape != std::vector{call.batch, int64_t{1}}) expect_shape("seqlens_k", seqlens.shape, {call.batch});
     call.is_first = call.total == call.tokens;
+    if (!call.is_first && call.batch > 1 && call.tokens > 1)
+        throw Error("a batch of " + std::to_string(call.batch) + " rows goes on with " + std::to_string(call.tokens) +
+                    " tokens in each, expected one: only rows of a first prompt may be padded, and nothing tells "
+                    "whether these are");
     for (int64_t i = 0; i < call.batch; ++i) {
-        const int64_t length = 1 + static_cast<const int32_t*>(seqlens.data)[i];
+        const int64_t length = int64_t{1} + static_cast<const int32_t*>(seqlens.data)[i];
         const RowSpan row = call.is_first ? RowSpan{0, length} : RowSpan{length - call.tokens, call.tokens};
         if (row.past < 0 || row.count < 1 || length > call.total)
             throw Error("seqlens_k[" + std::to_string(i) + "] is " + std::to_string(length - 1) +
@@ -151,8 +155,11 @@ void ComputedNode::read_positions(Call& call, const OrtKernelContext* context) c
     for (int64_t i = 0; i < count; ++i) {
         const int64_t row = i / call.tokens, token = i % call.tokens;
         const int64_t own = call.rows[static_cast<size_t>(row)].past + token;
-        // Of a first prompt the operator reads the first number alone.
-        call.positions.push_back(!ids ? own : call.is_first ? ids[0] + token : ids[i]);
+        // Of a first prompt the operator reads the first number alone. Unsigned, because a sum may overflow.
+        const auto in_first = [&] {
+            return static_cast<int64_t>(static_cast<uint64_t>(ids[0]) + static_cast<uint64_t>(token));
+        };
+        call.positions.push_back(!ids ? own : call.is_first ? in_first() : ids[i]);
     }
 }
 
@@ -222,28 +229,36 @@ char* ComputedNode::give_output(const Call& call, OrtKernelContext* context) con
     return out;
 }
 
-// Nothing is written into present. It has no token, unless the host has bound memory for it, which is told by the
-// runtime's refusal of another shape.
-void ComputedNode::give_presents(const Call& call, OrtKernelContext* context) {
+// Nothing is written into present. It has no token, unless the host has bound memory for it: then the runtime refuses
+// this shape, in each Run.
+void ComputedNode::give_presents(const Call& call, OrtKernelContext* context) const {
     for (const OutputPlace place : {present_key_output, present_value_output}) {
         if (output_places_[place] < 0) continue;
         const size_t index = static_cast<size_t>(output_places_[place]);
-        const auto give = [&](bool is_bound) {
-            const int64_t length = is_bound ? std::max(call.past_length, call.total) : 0;
+        const auto give = [&](int64_t length) {
             const int64_t shape[4] = {call.batch, node_.kv_num_heads, length, node_.head_size};
             OrtValue* value = nullptr;
             return api().KernelContext_GetOutput(context, index, shape, 4, &value);
         };
-        if (OrtStatus* status = give(is_present_bound_)) {
+        if (OrtStatus* status = give(0)) {
             api().ReleaseStatus(status);
-            check(give(!is_present_bound_));
-            is_present_bound_ = !is_present_bound_;
+            check(give(std::max(call.past_length, call.total)));
         }
     }
 }
 
+// Whether a row of a first prompt is that of another, as those of beams are.
+bool ComputedNode::has_equal_rows(const Call& call) const {
+    const size_t bytes = static_cast<size_t>(call.tokens * call.q_stride * element());
+    const char* data = static_cast<const char*>(call.q);
+    for (int64_t i = 1; call.is_first && i < call.batch; ++i)
+        if (std::memcmp(data, data + static_cast<size_t>(i) * bytes, bytes) == 0) return true;
+    return false;
+}
+
 void ComputedNode::compute(OrtKernelContext* context) {
     Call call = read_call(context);
+    if (layer_ == 0 && has_equal_rows(call)) cache_.tell_equal_rows();
     if (node_.is_rotated) rotate_rows(call, context);
     read_sinks(call, context);
     const winnow_tensor q = view(call.q, call.qk_type, node_.q_num_heads, call.q_stride, call),

@@ -35,7 +35,8 @@ private:
     void rotate_rows(Call& call, const OrtKernelContext* context) const;
     void read_sinks(Call& call, const OrtKernelContext* context) const;
     char* give_output(const Call& call, OrtKernelContext* context) const;
-    void give_presents(const Call& call, OrtKernelContext* context);
+    void give_presents(const Call& call, OrtKernelContext* context) const;
+    bool has_equal_rows(const Call& call) const;
     winnow_tensor view(const void* data, uint32_t type, int64_t heads, int64_t token_stride, const Call& call) const;
     int64_t element() const { return node_.type == WINNOW_TYPE_F32 ? 4 : 2; }
     bool is_half() const { return node_.type == WINNOW_TYPE_F16; }
@@ -45,7 +46,6 @@ private:
     const int64_t layer_;
     SessionCache& cache_;
     std::vector<int64_t> input_places_, output_places_; // in the fused node; -1: absent
-    bool is_present_bound_ = false;                     // the host gave memory for present in the last Run
     int64_t calls_ = 0, tokens_ = 0;
 };
 

@@ -16,7 +16,7 @@ constexpr const char* reset_option = "winnow.reset";
 Provider::Provider(const Runtime& runtime, const OrtSessionOptions* session, const OrtLogger* logger,
                    const Log& process_log)
     : OrtEp{}, runtime_(runtime), log_(logger), process_log_(process_log), options_(read_options(session)),
-      backend_(options_, log_), cache_(backend_, options_) {
+      backend_(options_, log_), cache_(backend_, options_, log_) {
     if (!options_.report.empty()) write_report(options_.report, ""); // or the session is refused
     set_callbacks();
 }

@@ -51,6 +51,7 @@ std::string to_json(const ReportContents& contents) {
                          {"kv", contents.cache.config()},
                          {"max_tokens", contents.cache.most_tokens()},
                          {"runs", contents.cache.runs()},
+                         {"rewinds", contents.cache.rewinds()},
                          {"claimed", array_of(contents.computed)},
                          {"not_claimed", array_of(contents.refused)},
                          {"steps", cache.steps},

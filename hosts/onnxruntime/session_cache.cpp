@@ -1,8 +1,9 @@
-// Checks come before edits, so that a Run that is refused changes nothing.
+// The first node of a Run checks all rows before it changes a token. A later node may still fail; earlier ones have
+// appended their tokens then, and the next Run takes these back.
 #include "session_cache.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "cache_meaning.hpp"
 
@@ -33,6 +34,7 @@ void SessionCache::destroy() noexcept {
 void SessionCache::add_layers(const std::vector<AttentionNode>& nodes) {
     for (const AttentionNode& node : nodes) {
         layers_.push_back(shape_of(node));
+        has_past_ |= !node.inputs[past_key_input].empty();
         if (node.most_tokens > 0)
             most_tokens_ = most_tokens_ > 0 ? std::min(most_tokens_, node.most_tokens) : node.most_tokens;
     }
@@ -85,12 +87,18 @@ int64_t SessionCache::longest(int64_t sequence) const {
 }
 
 void SessionCache::forget(int64_t sequence) {
-    backend_.expect(backend_.caches().remove(cache_, sequence, 0, -1));
     auto& lengths = lengths_[static_cast<size_t>(sequence)];
     std::fill(lengths.begin(), lengths.end(), 0);
+    backend_.expect(backend_.caches().remove(cache_, sequence, 0, -1));
 }
 
 void SessionCache::take_back(int64_t sequence, int64_t length) {
+    const int64_t before = shortest(sequence);
+    if (before > length && rewinds_++ == 0)
+        log_.warning(row_text(sequence) + " goes back from " + std::to_string(before) + " tokens to " +
+                     std::to_string(length) +
+                     ". A session holds one conversation for each row: a second generator on the same model takes its "
+                     "place, and the first one then gets wrong tokens");
     backend_.expect(backend_.caches().truncate(cache_, sequence, length));
     for (int64_t& each : lengths_[static_cast<size_t>(sequence)]) each = std::min(each, length);
 }
@@ -103,15 +111,16 @@ void SessionCache::check_row(int64_t row, int64_t all_tokens, const RowSpan& spa
     if (is_reset_ && span.past > 0)
         throw Error(row_text(row) + " goes on from position " + std::to_string(span.past) +
                     " in a Run with winnow.reset=1, expected one that begins at position 0");
-    if (!is_reset_ && span.past == 0 && all_tokens == 1 && longest(row) > 0)
-        throw Error(row_text(row) + " has one token at position 0, and the cache holds " +
-                    std::to_string(longest(row)) +
-                    " tokens; a loop that counts the tokens of past would lose them so: its model has to do without "
-                    "past, or to begin anew on purpose, set the run option winnow.reset to 1");
+    if (has_past_ && !is_reset_ && span.past == 0 && all_tokens == 1 && shortest(row) > 0)
+        throw Error(row_text(row) + " has one token at position 0, but the cache holds " +
+                    std::to_string(shortest(row)) + " tokens; expected position " + std::to_string(shortest(row)) +
+                    ". A loop that takes positions from the length of past needs a model without past "
+                    "(winnowkv.onnx strip-cache). To start a new sequence, set the run option winnow.reset to 1.");
     if (!is_reset_ && span.past > shortest(row))
-        throw Error(row_text(row) + " goes on from position " + std::to_string(span.past) + ", and the cache holds " +
-                    std::to_string(shortest(row)) +
-                    " tokens of it; expected at most these before it: what lies in past is not read");
+        throw Error(row_text(row) + " goes on from position " + std::to_string(span.past) +
+                    ", but the cache holds only " + std::to_string(shortest(row)) +
+                    " tokens of this row; expected a position from 0 to " + std::to_string(shortest(row)) +
+                    ". Winnow does not read past.");
 }
 
 // The first step of a Run decides for all of its layers.
@@ -131,8 +140,7 @@ void SessionCache::place(int64_t all_tokens, const std::vector<RowSpan>& rows) {
                     ", expected as many: a row is known by its place");
     for (int64_t row = 0; row < batch; ++row) check_row(row, all_tokens, rows[static_cast<size_t>(row)]);
     if (is_anew) {
-        for (int64_t sequence = 0; sequence < options_.max_batch; ++sequence)
-            if (longest(sequence) > 0) forget(sequence);
+        for (int64_t sequence = 0; sequence < options_.max_batch; ++sequence) forget(sequence);
     }
     for (int64_t row = 0; row < batch; ++row) {
         const int64_t past = rows[static_cast<size_t>(row)].past;
@@ -167,9 +175,18 @@ void SessionCache::step(int64_t layer, int64_t all_tokens, const std::vector<Row
     if (status == WINNOW_OK) return;
     const std::string reason = backend_.api().context_message(backend_.context());
     if (status == WINNOW_ERROR_DEVICE) {
-        for (size_t i = 0; i < rows.size(); ++i) forget(static_cast<int64_t>(i));
+        for (size_t i = 0; i < rows.size(); ++i) {
+            std::fill(lengths_[i].begin(), lengths_[i].end(), 0);
+            backend_.caches().remove(cache_, static_cast<int64_t>(i), 0, -1); // the first failure is the one to tell
+        }
     }
     throw Error(reason + " (" + backend_.api().status_name(status) + ")", ORT_FAIL);
+}
+
+void SessionCache::tell_equal_rows() {
+    if (std::exchange(has_told_equal_rows_, true)) return;
+    log_.warning("rows of a prompt are equal. If they are beams, their tokens will be wrong: Winnow does not see how "
+                 "beams exchange rows of past");
 }
 
 winnow_cache_stats SessionCache::stats() const {

@@ -21,7 +21,8 @@ struct RowSpan {
 
 class SessionCache {
 public:
-    SessionCache(const Backend& backend, const Options& options) : backend_(backend), options_(options) {}
+    SessionCache(const Backend& backend, const Options& options, const Log& log)
+        : backend_(backend), options_(options), log_(log) {}
     ~SessionCache();
     SessionCache(const SessionCache&) = delete;
     SessionCache& operator=(const SessionCache&) = delete;
@@ -42,6 +43,9 @@ public:
     int64_t most_tokens() const { return most_tokens_; }
     const std::string& config() const { return config_; } // canonical, once there are layers
     int64_t runs() const { return runs_; }
+    int64_t rewinds() const { return rewinds_; } // rows that went back to an earlier position
+    // Warns once: rows of a first prompt are equal.
+    void tell_equal_rows();
     winnow_cache_stats stats() const; // of the whole cache; empty without layers
 
 private:
@@ -49,7 +53,6 @@ private:
     void destroy() noexcept;
     void place(int64_t all_tokens, const std::vector<RowSpan>& rows);
     void check_row(int64_t row, int64_t all_tokens, const RowSpan& span) const;
-    void begin_anew(const std::vector<RowSpan>& rows);
     void take_back(int64_t sequence, int64_t length);
     void forget(int64_t sequence);
     int64_t shortest(int64_t sequence) const;
@@ -57,9 +60,11 @@ private:
 
     const Backend& backend_;
     const Options& options_;
+    const Log& log_;
     winnow_cache* cache_ = nullptr;
     std::vector<winnow_layer_shape> layers_;
     int64_t most_tokens_ = 0;
+    bool has_past_ = false; // in any node
     std::string config_;
     std::vector<std::vector<int64_t>> lengths_; // tokens so far, by sequence and layer
     int64_t batch_ = 0;                         // rows of the last Run that was placed
@@ -68,7 +73,8 @@ private:
     bool is_reset_ = false;
     std::vector<RowSpan> placed_; // rows of this Run, from its first step on
     std::mutex mutex_;            // nodes of one Run may be computed side by side
-    int64_t runs_ = 0;
+    int64_t runs_ = 0, rewinds_ = 0;
+    bool has_told_equal_rows_ = false;
 };
 
 } // namespace winnow::ort
