@@ -24,7 +24,7 @@ class Shape:
         return np.float16 if self.half else np.float32
 
     def without_past(self):
-        """Without inputs and outputs of the model. ONNX Runtime 1.23 wants the nodes' outputs named, read or not."""
+        """Without inputs and outputs of the model. ONNX Runtime up to 1.26 wants the nodes' outputs named."""
         made = copy.copy(self)
         made.past = False
         return made
@@ -91,8 +91,9 @@ def changed(model, change):
     return loaded.SerializeToString()
 
 
-def into_branches(graph):
-    """Moves all nodes into both branches of an If."""
+def into_branches(graph, computed=False):
+    """Moves all nodes into both branches of an If. computed: they read no value of the graph around them, but what
+    other nodes of the branch make of these."""
     branches = []
     for name in ("then", "else"):
         branch = onnx.GraphProto(name=name)
@@ -101,6 +102,14 @@ def into_branches(graph):
         for node in branch.node:
             node.name = f"{name}_{node.name}"
             node.output[:] = [f"{name}_{output}" for output in node.output]
+            if computed:
+                node.input[:] = [each and f"{name}_{each}" for each in node.input]
+        if computed:
+            read = sorted({each for node in branch.node for each in node.input if each})
+            nodes = [helper.make_node("Abs", [each.removeprefix(f"{name}_")], [each]) for each in read]
+            nodes += copy.deepcopy([*branch.node])
+            del branch.node[:]
+            branch.node.extend(nodes)
         for output in branch.output:
             output.name = f"{name}_{output.name}"
         branches.append(branch)
@@ -112,6 +121,18 @@ def into_branches(graph):
                                        then_branch=branches[0], else_branch=branches[1]))
 
 
+def with_function(model):
+    """The bytes of a model with a function, which the runtime inlines."""
+    loaded = onnx.load_from_string(model)
+    opset = helper.make_opsetid("", 21)
+    loaded.functions.append(helper.make_function(
+        "local", "Twice", ["x"], ["y"], [helper.make_node("Add", ["x", "x"], ["y"])], [opset]))
+    loaded.opset_import.append(helper.make_opsetid("local", 1))
+    loaded.graph.node.append(helper.make_node("Twice", ["o0"], ["twice"], domain="local"))
+    loaded.graph.output.append(helper.make_tensor_value_info("twice", TensorProto.FLOAT, None))
+    return loaded.SerializeToString()
+
+
 def into_multi_head_attention(graph):
     """Makes other attention nodes of those without past."""
     for node in graph.node:
@@ -121,6 +142,47 @@ def into_multi_head_attention(graph):
         del node.attribute[:]
         node.attribute.extend([heads, helper.make_attribute("unidirectional", 1)])
     del graph.input[:2]  # lengths
+
+
+def _with_node(operator, **values):
+    """Adds a node. values: its "input" and "output"."""
+    def change(graph):
+        graph.node.append(helper.make_node(operator, [values["input"]], [values["output"]], "other"))
+        graph.output.append(helper.make_empty_tensor_value_info(values["output"]))
+    return change
+
+
+def _compute_past(graph):
+    next(value for value in graph.input if value.name == "past_k0").name = "given"
+    graph.node.insert(0, helper.make_node("Abs", ["given"], ["past_k0"]))
+
+
+def _add_weights(graph):
+    graph.node[0].output.append("weights")
+
+
+def _read_no_output(graph):
+    del graph.output[0]
+
+
+_ONE = Shape(layers=((4, 2, 32),), rotary=True)
+# Models with one node that Winnow does not compute: the provider's reason, and a pattern of what strip_cache() says.
+UNSERVED = {
+    "bias": (make_model(Shape(_ONE.layers, bias=True)), "it has an attention_bias", "has an attention_bias"),
+    "window": (make_model(Shape(_ONE.layers, local_window_size=0)), "its local_window_size is 0",
+               "has local_window_size=0"),
+    "weights": (changed(make_model(Shape(_ONE.layers, qk_output=1)), _add_weights),
+                "its output 3 (weights) is not served", "has an output weights"),
+    "past is computed": (changed(make_model(_ONE), _compute_past), "its past past_k0 is computed in the model",
+                         "past_k0, the past of an attention node, is computed"),
+    "past is read": (changed(make_model(_ONE), _with_node("Shape", input="past_k0", output="shape")),
+                     "another node reads its past past_k0", "past_k0, .* is also an input of the node other"),
+    "present is read": (changed(make_model(_ONE), _with_node("Abs", input="present_v0", output="abs")),
+                        "another node reads its present present_v0",
+                        "present_v0, .* is also an input of the node other"),
+    "output is not read": (changed(make_model(_ONE), _read_no_output), "nobody reads its output o0",
+                           "has an output o0 that nobody reads"),
+}
 
 
 def random_rows(shape, generator, batch, tokens):

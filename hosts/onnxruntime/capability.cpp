@@ -1,4 +1,4 @@
-// Everything that is refused is refused here, before the session exists: a node that is claimed has no other kernel.
+// Forms of attention are refused here, before the session exists: a node that is claimed has no other kernel.
 #include "capability.hpp"
 
 #include <algorithm>
@@ -28,8 +28,7 @@ void expect(bool is_fulfilled, const std::string& reason) {
 // Why operators that attend are not served at all.
 std::string reason_of_operator(const Node& node) {
     if (node.domain == microsoft && node.op == "MultiHeadAttention")
-        return "MultiHeadAttention says by the length of past alone where a token stands, so every past would have to "
-               "come back at its full length, with nothing in it";
+        return "MultiHeadAttention takes positions from the length of past, and Winnow returns an empty past";
     return node.op + " is not served, only GroupQueryAttention of com.microsoft is";
 }
 
@@ -57,6 +56,19 @@ void check_inputs(const Node& node) {
     for (size_t i = output_count; i < node.outputs.size(); ++i)
         expect(!node.has_output(i),
                "its output " + std::to_string(i) + " (" + node.outputs[i].name + ") is not served");
+}
+
+// Winnow does not read past, and writes nothing into present.
+void check_uses(const Node& node) {
+    for (const size_t i : {past_key_input, past_value_input}) {
+        const Value& past = node.input(i);
+        expect(past.name.empty() || past.is_graph_input, "its past " + past.name + " is computed in the model");
+        expect(past.consumers <= 1, "another node reads its past " + past.name);
+    }
+    for (const size_t i : {present_key_output, present_value_output})
+        expect(node.output(i).consumers == 0, "another node reads its present " + node.output(i).name);
+    const Value& output = node.output(attention_output);
+    expect(output.consumers > 0 || output.is_graph_output, "nobody reads its output " + output.name);
 }
 
 // What newer runtimes add to the operator comes with a default that means "as before".
@@ -108,11 +120,9 @@ std::vector<std::string> names_of(const std::vector<Value>& values, size_t count
 
 AttentionNode read_attention(const Node& node, bool is_in_body) {
     expect(node.domain == microsoft && node.op == "GroupQueryAttention", reason_of_operator(node));
-    // ONNX Runtime 1.23 does not tell of a body whose it is; what a body reads of its surroundings gives it away.
-    const bool reads_outside =
-        std::any_of(node.inputs.begin(), node.inputs.end(), [](const Value& input) { return input.is_outer; });
-    expect(!is_in_body && !reads_outside, "it lies in the body of an If, a Loop or a Scan");
+    expect(!is_in_body, "it lies in the body of an If, a Loop or a Scan");
     check_inputs(node);
+    check_uses(node);
     check_attributes(node);
     AttentionNode made;
     made.name = node.name.empty() ? node.output(attention_output).name : node.name;

@@ -1,12 +1,23 @@
 // Reading: two calls for each list, the first for its length.
 #include "graph.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
 namespace winnow::ort {
 
 namespace {
+
+void read_use(const OrtValueInfo* info, Value& value) {
+    if (value.name.empty()) return;
+    bool is_required = false, is_optional = false;
+    check(api().ValueInfo_IsRequiredGraphInput(info, &is_required));
+    check(api().ValueInfo_IsOptionalGraphInput(info, &is_optional));
+    value.is_graph_input = is_required || is_optional;
+    check(api().ValueInfo_IsGraphOutput(info, &value.is_graph_output));
+    check(api().ValueInfo_GetValueNumConsumers(info, &value.consumers));
+}
 
 Value read_value(const OrtValueInfo* info) {
     Value value;
@@ -15,7 +26,6 @@ Value read_value(const OrtValueInfo* info) {
     check(api().GetValueInfoName(info, &name));
     value.name = name;
     if (value.name.empty()) return value;
-    check(api().ValueInfo_IsFromOuterScope(info, &value.is_outer));
     const OrtTypeInfo* type = nullptr;
     check(api().GetValueInfoTypeInfo(info, &type));
     const OrtTensorTypeAndShapeInfo* tensor = nullptr;
@@ -36,20 +46,29 @@ std::vector<Value> read_values(const std::vector<const OrtValueInfo*>& infos) {
     return values;
 }
 
-std::vector<Value> read_inputs(const OrtNode* node) {
+std::vector<const OrtValueInfo*> inputs_of(const OrtNode* node) {
     size_t count = 0;
     check(api().Node_GetNumInputs(node, &count));
     std::vector<const OrtValueInfo*> infos(count);
     check(api().Node_GetInputs(node, infos.data(), count));
-    return read_values(infos);
+    return infos;
 }
 
-std::vector<Value> read_outputs(const OrtNode* node) {
+bool reads_outer_value(const OrtNode* node) {
+    for (const OrtValueInfo* info : inputs_of(node)) {
+        bool is_outer = false;
+        if (info) check(api().ValueInfo_IsFromOuterScope(info, &is_outer));
+        if (is_outer) return true;
+    }
+    return false;
+}
+
+std::vector<const OrtValueInfo*> outputs_of(const OrtNode* node) {
     size_t count = 0;
     check(api().Node_GetNumOutputs(node, &count));
     std::vector<const OrtValueInfo*> infos(count);
     check(api().Node_GetOutputs(node, infos.data(), count));
-    return read_values(infos);
+    return infos;
 }
 
 Attribute read_attribute(const OrtOpAttr* attribute) {
@@ -111,7 +130,11 @@ std::vector<const OrtNode*> nodes_of(const OrtGraph* graph) {
 bool is_body(const OrtGraph* graph) {
     const OrtNode* parent = nullptr;
     check(api().Graph_GetParentNode(graph, &parent));
-    return parent != nullptr;
+    if (parent) return true;
+    size_t inputs = 0;
+    check(api().Graph_GetNumInputs(graph, &inputs));
+    const std::vector<const OrtNode*> nodes = nodes_of(graph);
+    return inputs == 0 || std::any_of(nodes.begin(), nodes.end(), reads_outer_value);
 }
 
 bool is_operator(const OrtNode* node, const char* domain, const char* op) {
@@ -130,10 +153,16 @@ Node read_node(const OrtNode* node) {
     made.name = name;
     made.op = op;
     made.domain = domain;
-    made.inputs = read_inputs(node);
-    made.outputs = read_outputs(node);
+    made.inputs = read_values(inputs_of(node));
+    made.outputs = read_values(outputs_of(node));
     made.attributes = read_attributes(node);
     return made;
+}
+
+void read_uses(const OrtNode* node, Node& made) {
+    const std::vector<const OrtValueInfo*> inputs = inputs_of(node), outputs = outputs_of(node);
+    for (size_t i = 0; i < inputs.size(); ++i) read_use(inputs[i], made.inputs[i]);
+    for (size_t i = 0; i < outputs.size(); ++i) read_use(outputs[i], made.outputs[i]);
 }
 
 } // namespace winnow::ort

@@ -14,8 +14,10 @@ namespace winnow::ort {
 struct Value {
     std::string name;
     ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-    bool is_outer = false;      // of the graph in which the node's graph is a body
     std::vector<int64_t> shape; // -1: not known before a Run; empty also where the rank is unknown
+    // From read_uses():
+    bool is_graph_input = false, is_graph_output = false;
+    size_t consumers = 0; // inputs of nodes that read it, those in bodies included
 };
 
 struct Attribute {
@@ -44,9 +46,12 @@ private:
 
 // In an order in which they can be computed, which stays the same for a model.
 std::vector<const OrtNode*> nodes_of(const OrtGraph* graph);
-// Whether a graph is the body of an If, a Loop or a Scan.
+// Whether a graph is the body of an If, a Loop or a Scan. ONNX Runtime 1.23 does not tell. There a graph counts as a
+// body if it has no inputs, or reads a value of another graph.
 bool is_body(const OrtGraph* graph);
 bool is_operator(const OrtNode* node, const char* domain, const char* op);
 Node read_node(const OrtNode* node);
+// Reads how its graph uses the node's values. A node that stands for a compiled graph has no such graph.
+void read_uses(const OrtNode* node, Node& made);
 
 } // namespace winnow::ort

@@ -11,6 +11,12 @@ namespace {
 
 constexpr const char* reset_option = "winnow.reset";
 
+std::string joined(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+}
+
 } // namespace
 
 Provider::Provider(const Runtime& runtime, const OrtSessionOptions* session, const OrtLogger* logger,
@@ -60,31 +66,47 @@ void Provider::set_callbacks() {
 
 void Provider::claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) {
     const bool is_in_body = is_body(graph);
-    std::vector<RefusedNode> refused;
+    std::vector<RefusedNode> added;
     for (const OrtNode* each : nodes_of(graph)) {
         if (!is_attention(each)) continue;
-        const Node node = read_node(each);
+        Node node = read_node(each);
+        if (!is_in_body) read_uses(each, node);
         Capability capability = examine(node, is_in_body);
         if (!capability.node) {
-            refused.push_back({node.name, node.op, capability.refusal});
-            continue;
+            const RefusedNode made = {node.name, node.op, capability.refusal, node.output(attention_output).name};
+            // The runtime asks again after it has inlined functions.
+            if (std::find(refused_.begin(), refused_.end(), made) == refused_.end()) added.push_back(made);
+            std::erase_if(refused_, [&](const RefusedNode& other) { return other.output == made.output; });
+            refused_.push_back(made);
+            // Without past the runtime's kernel could compute only a first prompt. A failure of this function would
+            // only be logged, so the node is claimed, and its compilation fails.
+            if (node.op != "GroupQueryAttention" || node.has_input(past_key_input)) continue;
         }
         OrtNodeFusionOptions fusion{};
         fusion.ort_version_supported = ORT_API_VERSION;
         check(ep_api().EpGraphSupportInfo_AddNodesToFuse(info, &each, 1, &fusion));
-        claims_.push_back(std::move(*capability.node));
+        if (capability.node) claims_.push_back(std::move(*capability.node));
     }
-    tell_refused(refused);
-    refused_.insert(refused_.end(), refused.begin(), refused.end());
+    tell_refused(added);
 }
 
 // A line for each reason.
 void Provider::tell_refused(const std::vector<RefusedNode>& refused) const {
     std::map<std::string, std::vector<std::string>> names;
     for (const RefusedNode& node : refused) names[node.reason].push_back(node.name);
-    for (const auto& [reason, its] : names) {
-        log_.warning(std::to_string(its.size()) + " attention nodes left to ONNX Runtime (" + its.front() +
-                     (its.size() > 1 ? ", ..." : "") + "): " + reason);
+    for (const auto& [reason, its] : names)
+        log_.warning(std::to_string(its.size()) + " attention nodes left to ONNX Runtime (" + joined(its) +
+                     "): " + reason);
+}
+
+// Throws for a node without past that Winnow does not compute.
+void Provider::expect_computable(const OrtGraph* graph) const {
+    for (const OrtNode* each : nodes_of(graph)) {
+        const std::string output = read_node(each).output(attention_output).name;
+        for (const RefusedNode& node : refused_)
+            if (node.output == output)
+                throw Error("Winnow does not compute the attention node " + node.name + ": " + node.reason +
+                            ". ONNX Runtime cannot compute it either, because it has no past");
     }
 }
 
@@ -106,7 +128,10 @@ void Provider::compile(const OrtGraph** graphs, const OrtNode** fused, size_t co
         size_t index;
     };
     std::vector<Asked> asked;
-    for (size_t i = 0; i < count; ++i) asked.push_back({&claimed(graphs[i]), i});
+    for (size_t i = 0; i < count; ++i) {
+        expect_computable(graphs[i]);
+        asked.push_back({&claimed(graphs[i]), i});
+    }
     std::sort(asked.begin(), asked.end(), [](const Asked& a, const Asked& b) { return a.claim < b.claim; });
     int64_t layer = cache_.layers();
     std::vector<AttentionNode> nodes;
@@ -119,8 +144,9 @@ void Provider::compile(const OrtGraph** graphs, const OrtNode** fused, size_t co
             std::make_unique<ComputedNode>(runtime_, *each.claim, layer++, read_node(fused[each.index]), cache_));
         infos[each.index] = computed_.back().get();
     }
-    log_.info(std::to_string(computed_.size()) + " attention nodes computed by Winnow (" +
-              computed_.front()->node().name + (computed_.size() > 1 ? ", ..." : "") + ") on " +
+    std::vector<std::string> names;
+    for (const auto& each : computed_) names.push_back(each->node().name);
+    log_.info(std::to_string(computed_.size()) + " attention nodes computed by Winnow (" + joined(names) + ") on " +
               backend_.device().name + ", cache " + cache_.config() + ", sequences of up to " +
               std::to_string(cache_.most_tokens()) + " tokens");
 }

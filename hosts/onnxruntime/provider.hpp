@@ -25,6 +25,7 @@ private:
     const AttentionNode& claimed(const OrtGraph* graph) const;
     void begin_run(const OrtRunOptions* options);
     void tell_refused(const std::vector<RefusedNode>& refused) const;
+    void expect_computable(const OrtGraph* graph) const;
 
     const Runtime& runtime_;
     Log log_;

@@ -5,13 +5,8 @@
 A sample has a few forms of attention alone: a backend with kernels has to compile some for each.
 """
 
-import copy
 import ctypes
-import itertools
 import json
-import os
-import sys
-import tempfile
 import threading
 import unittest
 from pathlib import Path
@@ -19,20 +14,14 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from attention_models import (POSITIONS, Shape, changed, into_branches, into_multi_head_attention, make_model,
-                              random_rows)
+from attention_models import (POSITIONS, UNSERVED, Shape, changed, into_branches, into_multi_head_attention, make_model,
+                              random_rows, with_function)
+from provider_session import (BACKEND, EXTENT, FOLDER, LIBRARY, NUMBERS, Session, Host, anew, logged, make_session,
+                              options, reference)
+import winnowkv.onnxruntime  # noqa: E402  whose folder provider_session.py has told
 
-LIBRARY, BACKEND, EXTENT = [*sys.argv[1:4], "all"][:3]
-del sys.argv[1:4]
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
-os.environ["WINNOW_PATH"] = str(Path(LIBRARY).parent)
-import winnowkv.onnxruntime  # noqa: E402  once its folder is known
-
-FOLDER, NUMBERS = tempfile.TemporaryDirectory(), itertools.count()
-EXACT = "none:k=f32,v=f32"
 # Two outputs of at most 8, each rounded to float16, differ by 4e-3; ONNX Runtime also rounds what it rotates.
 TOLERANCE = {np.float32: 1e-4, np.float16: 6e-3}
-onnxruntime.set_default_logger_severity(4)  # refusals are what is tested
 
 CASES = {
     "plain": Shape(),
@@ -52,78 +41,6 @@ CASES = {
     "half_rotary": Shape(half=True, packed=True, rotary=True, sink=True),
 }
 SAMPLE = ("all_together", "half_rotary")
-
-
-def options(**provider):
-    """Of a session with the plugin."""
-    made = onnxruntime.SessionOptions()
-    made.intra_op_num_threads = 1
-    made.log_severity_level = 4
-    return winnowkv.onnxruntime.session_options(
-        made, **{"kv": EXACT, "backend": BACKEND, "max_tokens": POSITIONS} | provider)
-
-
-def make_session(model, settings, **named):
-    """Without the second try on the CPU's kernels that onnxruntime makes where a provider is refused."""
-    return onnxruntime.InferenceSession(model, settings, enable_fallback=0, **named)
-
-
-class Host:
-    """A loop over a session: counts tokens by row, and hands present on as past."""
-
-    def __init__(self, shape, session):
-        self.shape, self.session = shape, session
-        self.lengths, self.past = [], {}
-
-    def run(self, rows, lengths, total=None, run_options=None):
-        """The outputs of all layers. rows: queries, keys, values; lengths: of the rows of the batch after the Run."""
-        batch, tokens = rows["q0"].shape[:2]
-        total = max(lengths) if total is None else total
-        feeds = {**rows, "seqlens_k": np.array(lengths, np.int32) - 1, "total": np.array(total, np.int32)}
-        if self.shape.position_ids:
-            feeds["position_ids"] = np.array([[length - tokens + i for i in range(tokens)] for length in lengths])
-            if total == tokens:
-                feeds["position_ids"][:] = np.arange(tokens)
-        if self.shape.bias:
-            feeds["bias"] = np.zeros((1, 1, tokens, total), self.shape.number)
-        if self.shape.past:
-            for layer, (_, kv_heads, size) in enumerate(self.shape.layers):
-                for letter in "kv":
-                    empty = np.zeros((batch, kv_heads, 0, size), self.shape.number)
-                    past = self.past.get(f"present_{letter}{layer}", empty)
-                    feeds[f"past_{letter}{layer}"] = past[:, :, :total - tokens]
-        names = [output.name for output in self.session.get_outputs()]
-        made = dict(zip(names, self.session.run(names, feeds, run_options)))
-        self.past = {name: made[name] for name in names if name.startswith("present")}
-        self.lengths = list(lengths)
-        return [made[f"o{layer}"] for layer in range(len(self.shape.layers))]
-
-    def prompt(self, rows, lengths):
-        self.past = {}
-        return self.run(rows, lengths, total=rows["q0"].shape[1])
-
-
-class Session:
-    """The plugin's session, with its report at the end."""
-
-    def __init__(self, shape, **provider):
-        self.path = Path(FOLDER.name) / f"report_{next(NUMBERS)}.json"
-        self.session = make_session(make_model(shape), options(report=self.path, **provider))
-        self.host = Host(shape, self.session)
-
-    def report(self):
-        self.session = self.host.session = None
-        return json.loads(self.path.read_text())
-
-
-def reference(shape):
-    """A loop over a session of the runtime's own kernels. Those of 1.23 see a token more than the window has."""
-    if shape.attributes.get("local_window_size") and onnxruntime.__version__.startswith("1.23."):
-        shape = copy.copy(shape)
-        shape.attributes = shape.attributes | {"local_window_size": shape.attributes["local_window_size"] - 1}
-    made = onnxruntime.SessionOptions()
-    made.intra_op_num_threads = 1
-    return Host(shape, make_session(make_model(shape), made, providers=["CPUExecutionProvider"]))
 
 
 class Outputs(unittest.TestCase):
@@ -196,12 +113,75 @@ class Outputs(unittest.TestCase):
         generator = np.random.default_rng(3)
         own, winnow = reference(shape), Session(shape)
         winnow.host.prompt(random_rows(shape, generator, 1, 5), [5])
-        anew = onnxruntime.RunOptions()
-        anew.add_run_config_entry("winnow.reset", "1")
         rows = random_rows(shape, generator, 1, 1)
-        self.compare(shape, winnow.host.run(rows, [1], run_options=anew), own.prompt(rows, [1]), [1], "one token")
+        self.compare(shape, winnow.host.run(rows, [1], run_options=anew()), own.prompt(rows, [1]), [1], "one token")
         rows = random_rows(shape, generator, 1, 1)
         self.compare(shape, winnow.host.run(rows, [2]), own.run(rows, [2]), [1], "the second")
+
+    def test_one_token_begins_anew_without_past(self):
+        shape = CASES["rotary"]
+        generator = np.random.default_rng(8)
+        own, winnow = reference(shape), Session(shape.without_past())
+        for count, lengths in ((5, [5]), (1, [1]), (1, [2])):
+            rows = random_rows(shape, generator, 1, count)
+            if count == lengths[0]:
+                own.past = {}
+            self.compare(shape, winnow.host.run(rows, lengths), own.run(rows, lengths), [count], f"length {lengths}")
+
+    def test_a_failed_run_is_taken_back(self):
+        """It fails in the second node, after the first one has appended its tokens."""
+        shape = CASES["rotary"]
+        generator = np.random.default_rng(9)
+        own, winnow = reference(shape), Session(shape)
+        for count, length in ((1, 1), (4, 5), (1, 6)):
+            rows = random_rows(shape, generator, 1, count)
+            with self.assertRaisesRegex(Exception, "key has the shape"):
+                winnow.host.run(rows | {"k1": np.repeat(rows["k1"], 2, axis=1)}, [length])
+            self.compare(shape, winnow.host.run(rows, [length]), own.run(rows, [length]), [count], f"length {length}")
+        self.assertEqual(winnow.report()["rewinds"], 0)
+
+    def test_a_failed_run_under_a_policy_that_evicts(self):
+        """The sequence has to begin anew, and then is as if nothing had failed."""
+        shape = Shape(layers=((4, 2, 64),) * 2, rotary=True).without_past()
+        generator = np.random.default_rng(10)
+        prompt, more = (random_rows(shape, generator, 1, count) for count in (60, 20))
+        outputs, evictions = [], []
+        for fails in (False, True):
+            winnow = Session(shape, kv="h2o:budget=40,k=q8_0,v=q8_0")
+            winnow.host.prompt(prompt, [60])
+            if fails:
+                with self.assertRaisesRegex(Exception, "key has the shape"):
+                    winnow.host.run(more | {"k1": more["k1"][:, :1]}, [80])
+                winnow.host.prompt(prompt, [60])
+            outputs.append(winnow.host.run(more, [80]))
+            evictions.append(winnow.report()["evictions"])
+        self.compare(shape, *outputs, [20], "after a failure")
+        self.assertGreater(evictions[0], 0)
+
+    def test_a_second_sequence_is_warned_of(self):
+        """It takes the first one's place, which looks like going back when the first one goes on."""
+        shape = Shape(layers=((4, 2, 32),), rotary=True).without_past()
+        reports = []
+
+        def take_turns(severity):
+            generator = np.random.default_rng(11)
+            winnow = Session(shape, severity)
+            for count, length in ((5, 5), (9, 9), (1, 6), (1, 7), (1, 5)):
+                winnow.host.run(random_rows(shape, generator, 1, count), [length])
+            reports.append(winnow.report())
+
+        text = logged(take_turns)
+        self.assertEqual(text.count("goes back from"), 1, text)
+        self.assertIn("row 0 goes back from 9 tokens to 5. A session holds one conversation for each row", text)
+        self.assertEqual(reports[0]["rewinds"], 2)
+
+    def test_equal_rows_are_warned_of(self):
+        shape = Shape(layers=((4, 2, 32),), rotary=True)
+        rows = random_rows(shape, np.random.default_rng(12), 2, 5)
+        alike = {name: array[:1].repeat(2, axis=0) for name, array in rows.items()}
+        for given, count in ((rows, 0), (alike, 1)):
+            text = logged(lambda severity: Session(shape, severity, max_batch=2).host.prompt(given, [5, 5]))
+            self.assertEqual(text.count("If they are beams, their tokens will be wrong"), count, text)
 
     def test_present_that_the_host_has_bound_is_left_alone(self):
         shape = Shape(layers=((4, 2, 32),), rotary=True)
@@ -225,6 +205,9 @@ class Outputs(unittest.TestCase):
             self.compare(shape, [got[-1]], wanted, [count], f"length {length}")
             for value in shared.values():
                 self.assertTrue((value.numpy() == 7).all())
+        winnow.host.prompt(rows, [1], anew())  # binds nothing
+        self.assertEqual({name: present.shape for name, present in winnow.host.past.items()},
+                         {"present_k0": (1, 2, 0, 32), "present_v0": (1, 2, 0, 32)})
 
     def test_nodes_that_are_computed_side_by_side(self):
         shape = Shape(layers=((4, 2, 32),) * 6, rotary=True)
@@ -284,10 +267,7 @@ class Refusals(unittest.TestCase):
                             ({"max_batch": "0"}, "max_batch=0, expected a number from 1 to 4096"),
                             ({"kv": "h3o"}, "h3o"),
                             ({"backend": "/nonesuch/libwinnow.so"}, "cannot load backend"),
-                            ({"device": "a device that is not there"}, "a device that is not there"),
                             ({"report": "/nonesuch/report.json"}, "report=/nonesuch/report.json: cannot be written")):
-            if given.get("device") and "reference" in BACKEND:
-                continue  # which takes any device
             self.refused(text, make_session, make_model(shape), options(**given))
 
     def test_how_long_a_sequence_may_become(self):
@@ -306,11 +286,15 @@ class Refusals(unittest.TestCase):
             own.prompt(prompt, [6, 4])
             winnow.host.prompt(prompt, [6, 4])
             one, two, three, four = (random_rows(shape, generator, batch, 1) for batch in (1, 2, 3, 4))
-            run = winnow.host.run
+            chunk, run = random_rows(shape, generator, 2, 3), winnow.host.run
             empty = winnow.host.past
             for text, rows, lengths, total in (
-                    ("row 1 goes on from position 8, and the cache holds 4", two, [7, 9], None),
-                    ("row 0 has one token at position 0, and the cache holds 6", two, [1, 1], None),
+                    ("row 1 goes on from position 8, but the cache holds only 4 tokens of this row; expected a "
+                     "position from 0 to 4. Winnow does not read past.", two, [7, 9], None),
+                    ("row 0 has one token at position 0, but the cache holds 6 tokens; expected position 6.", two,
+                     [1, 1], None),
+                    ("a batch of 2 rows goes on with 3 tokens in each, expected one", chunk, [9, 6], None),
+                    ("seqlens_k[0] is 2147483647", two, [2**31, 5], 7),
                     ("a batch of 1 rows goes on from one of 2", one, [7], None),
                     ("a batch of 3 rows goes on from one of 2", three, [7, 5, 5], None),
                     ("the batch has 4 rows, expected at most 3", four, [7, 5, 5, 5], None),
@@ -318,6 +302,8 @@ class Refusals(unittest.TestCase):
                     ("seqlens_k[0] is -1", two, [0, 5], 5),
                     ("a token has the position 399" if shape.rotary else "would have 400 tokens, expected at most 96",
                      two, [400, 5], None)):
+                if lengths == [1, 1] and not shape.past:
+                    continue  # which begins anew
                 winnow.host.past = {}
                 self.refused(text, run, rows, lengths, total)
             winnow.host.past = empty
@@ -342,7 +328,7 @@ class Refusals(unittest.TestCase):
         rows = random_rows(CASES["rotary"], np.random.default_rng(0), 1, 3)
         self.refused("key has the shape [1, 2, 64], expected [1, 3, 64]", winnow.host.prompt,
                      rows | {"k0": rows["k0"][:, :2]}, [3])
-        own = reference(CASES["rotary"])  # a Run that failed between two layers has changed nothing
+        own = reference(CASES["rotary"])  # a Run that failed between two layers is taken back by the next one
         for got, wanted in zip(winnow.host.prompt(rows, [3]), own.prompt(rows, [3])):
             self.assertLessEqual(np.abs(got - wanted).max(), 1e-4)
         more = random_rows(CASES["rotary"], np.random.default_rng(1), 1, 2)
@@ -399,12 +385,34 @@ class Claims(unittest.TestCase):
         zero_window = make_model(Shape(local_window_size=0))
         self.assertEqual(self.refused_nodes(zero_window),
                          [(f"attention_{layer}", "its local_window_size is 0") for layer in range(2)])
-        self.assertEqual(self.refused_nodes(changed(plain, into_branches)), sorted(
-            (f"{branch}_attention_{layer}", "it lies in the body of an If, a Loop or a Scan")
-            for branch in ("then", "else") for layer in range(2)))
+        for computed in (False, True):
+            model = changed(plain, lambda graph: into_branches(graph, computed))
+            self.assertEqual(self.refused_nodes(model), sorted(
+                (f"{branch}_attention_{layer}", "it lies in the body of an If, a Loop or a Scan")
+                for branch in ("then", "else") for layer in range(2)))
         alike = make_model(Shape(layers=((4, 4, 32), (2, 2, 16))).without_past())
-        for name, reason in self.refused_nodes(changed(alike, into_multi_head_attention)):
-            self.assertIn("MultiHeadAttention says by the length of past alone", reason)
+        reason = "MultiHeadAttention takes positions from the length of past, and Winnow returns an empty past"
+        self.assertEqual(self.refused_nodes(changed(alike, into_multi_head_attention)),
+                         [("attention_0", reason), ("attention_1", reason)])
+
+    def test_what_strip_cache_refuses_too(self):
+        for name, (model, reason, _) in UNSERVED.items():
+            with self.subTest(name):
+                self.assertEqual(self.refused_nodes(model), [("attention_0", reason)])
+
+    def test_a_node_is_reported_once_where_functions_are_inlined(self):
+        self.assertEqual(self.refused_nodes(with_function(make_model(Shape(bias=True)))),
+                         [(f"attention_{layer}", "it has an attention_bias") for layer in range(2)])
+
+    def test_a_session_that_nobody_could_compute(self):
+        with self.assertRaisesRegex(Exception, "Winnow does not compute the attention node attention_.: it has an "
+                                               "attention_bias. ONNX Runtime cannot compute it either"):
+            make_session(make_model(Shape(bias=True).without_past()), options())
+
+    def test_the_log_names_all_nodes(self):
+        for shape, text in ((CASES["plain"], "computed by Winnow"), (Shape(bias=True), "left to ONNX Runtime")):
+            self.assertRegex(logged(lambda severity: Session(shape, severity), 1),
+                             rf"2 attention nodes {text} \((attention_0, attention_1|attention_1, attention_0)\)")
 
     def test_what_is_not_served_stays_with_the_runtime(self):
         for shape, reason in ((Shape(bias=True), "it has an attention_bias"),
@@ -432,18 +440,29 @@ class OldRuntime(ctypes.Structure):
         self.text, self.texts = ctypes.create_string_buffer(version), []
         create = self.CREATE(lambda code, text: self.texts.append(text.decode()) or 1)
         self.table = (self.CREATE * 1)(create)  # the interface begins with it
-        super().__init__(self.GET(lambda number: ctypes.addressof(self.table) if number == 1 else 0),
+        self.asked = []
+        super().__init__(self.GET(lambda number: self.asked.append(number) or
+                                  (ctypes.addressof(self.table) if number == 1 else 0)),
                          self.TEXT(lambda: ctypes.addressof(self.text)))
+
+
+@unittest.skipIf("reference" in BACKEND, "the reference backend takes any device")
+class Devices(unittest.TestCase):
+    def test_a_device_that_is_not_there(self):
+        with self.assertRaisesRegex(Exception, "a device that is not there"):
+            make_session(make_model(CASES["plain"]), options(device="a device that is not there"))
 
 
 class Library(unittest.TestCase):
     def test_an_older_runtime_is_refused_by_name(self):
-        old, count, factories = OldRuntime(b"1.22.1"), ctypes.c_size_t(9), (ctypes.c_void_p * 4)()
-        status = ctypes.CDLL(LIBRARY).CreateEpFactories(b"winnow", ctypes.byref(old), None, factories,
-                                                        ctypes.c_size_t(4), ctypes.byref(count))
-        self.assertEqual((status, count.value), (1, 0))
-        self.assertEqual(old.texts, ["this is ONNX Runtime 1.22.1, expected 1.23 or later, which takes execution "
-                                     "providers from libraries"])
+        for version, asked in (("1.22.1", [1]), ("0.23.0", [1]), ("2.0.0", [23, 1])):
+            old, count, factories = OldRuntime(version.encode()), ctypes.c_size_t(9), (ctypes.c_void_p * 4)()
+            status = ctypes.CDLL(LIBRARY).CreateEpFactories(b"winnow", ctypes.byref(old), None, factories,
+                                                            ctypes.c_size_t(4), ctypes.byref(count))
+            self.assertEqual((status, count.value), (1, 0))
+            self.assertEqual(old.texts, [f"this is ONNX Runtime {version}, expected 1.23 or later, which takes "
+                                         "execution providers from libraries"])
+            self.assertEqual(old.asked, asked)
 
     def test_it_can_be_unloaded_and_loaded_again(self):
         for _ in range(2):
@@ -457,4 +476,4 @@ class Library(unittest.TestCase):
 if __name__ == "__main__":
     winnowkv.onnxruntime.register()
     print(f"onnxruntime {onnxruntime.__version__}, {BACKEND}")
-    unittest.main(defaultTest=None if EXTENT == "all" else "Outputs")
+    unittest.main(defaultTest=None if EXTENT == "all" else ["Outputs", "Devices"])

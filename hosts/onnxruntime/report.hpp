@@ -11,6 +11,8 @@ namespace winnow::ort {
 // An attention node that stays with the runtime's own kernels.
 struct RefusedNode {
     std::string name, op, reason;
+    std::string output; // its first one, which no other node has
+    bool operator==(const RefusedNode&) const = default;
 };
 
 struct ReportContents {
