@@ -24,6 +24,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import models
+from attention_models import UNSERVED
 from decode import Sequence, greedy, session
 from winnowkv.errors import InvalidArgument, Unsupported
 from winnowkv.onnx import PROVIDER, strip_cache, strip_cache_files
@@ -92,6 +93,11 @@ class Models(unittest.TestCase):
         multi_head = models.make(models.Shape(operator="MultiHeadAttention", kv_heads=6))
         self.refuses(multi_head, "has MultiHeadAttention.*expected GroupQueryAttention of com.microsoft")
         self.refuses(models.make(models.Shape(layers=0)), "no attention node")
+
+    def test_what_the_provider_does_not_compute_is_refused(self):
+        for name, (model, _, pattern) in UNSERVED.items():
+            with self.subTest(name):
+                self.refuses(onnx.load_from_string(model), pattern)
 
     def test_attention_in_a_branch_is_refused(self):
         model = models.make(models.Shape(layers=2))
@@ -177,13 +183,18 @@ class Files(unittest.TestCase):
         self.assertEqual(decoder["inputs"], {"input_ids": "input_ids", "attention_mask": "attention_mask"})
         self.assertEqual(decoder["outputs"], {"logits": "logits"})
         self.assertIs(config["search"]["past_present_share_buffer"], False)
-        self.assertEqual(decoder["session_options"]["provider_options"], [{PROVIDER: {"kv": "winnow"}}])
+        self.assertEqual(decoder["session_options"]["provider_options"], [
+            {PROVIDER: {"kv": "winnow", "max_tokens": "512"}}])
         self.assertTrue((target / "parts" / "tokenizer.json").is_file())
         self.assertTrue((target / "model.onnx.data").samefile(source / "model.onnx.data"))
         self.assertEqual(names(onnx.load(target / "model.onnx", load_external_data=False).graph.output), ["logits"])
         self.assertEqual((source / "genai_config.json").read_text(), before)
         with self.assertRaises(FileExistsError):
             strip_cache_files(source, target)
+        for inside in (source / "inside", source / "parts" / "inside"):
+            with self.assertRaisesRegex(InvalidArgument, "inside lies in .*choose a folder outside of it"):
+                strip_cache_files(source, inside)
+            self.assertFalse(inside.exists())
         again = self.folder / "again"
         self.assertEqual(strip_cache_files(target, again), 0)
         self.assertEqual((again / "genai_config.json").read_text(), (target / "genai_config.json").read_text())

@@ -31,6 +31,9 @@ PROVIDER = "WinnowExecutionProvider"
 CONFIG = "genai_config.json"
 _SERVED = ("com.microsoft", "GroupQueryAttention")
 _PASTS, _PRESENTS, _SCALES = slice(3, 5), slice(1, 3), slice(12, 14)  # of the operator's inputs and outputs
+_COS, _BIAS, _INPUTS, _OUTPUTS = 7, 10, 12, 3  # of its inputs; how many inputs and outputs are served
+_ATTRIBUTES = {"num_heads", "kv_num_heads", "scale", "softcap", "do_rotary", "rotary_interleaved", "smooth_softmax",
+               "qk_norm_epsilon"}  # with any value
 _GENAI_NAMES = {"inputs": ("past_key_names", "past_value_names", "past_names"),
                 "outputs": ("present_key_names", "present_value_names", "present_names")}
 
@@ -103,10 +106,34 @@ def _check_nodes(model: Any, nodes: list[Any]) -> None:
                           "sequence has")
     if not nodes:
         raise Unsupported("the model has no attention node, expected GroupQueryAttention of com.microsoft")
+    read = {name for graph in _graphs(model.graph) for node in graph.node for name in node.input}
+    read |= {value.name for value in model.graph.output}
     for node in nodes:
         if any(node.input[_SCALES]):
             raise Unsupported(f"the node {node.name} keeps its cache in integers (k_scale, v_scale), expected float32 "
                               "or float16")
+        unserved = _unserved(node)
+        if node.output[0] not in read:
+            unserved = f"an output {node.output[0]} that nobody reads"
+        if unserved:
+            raise Unsupported(f"the node {node.name} has {unserved}; Winnow's provider does not compute such a node, "
+                              "and nothing else could without past")
+
+
+def _unserved(node: Any) -> str | None:
+    """What Winnow's provider does not take, as hosts/onnxruntime/capability.cpp has it. Shapes are not known here."""
+    inputs, outputs = [*node.input], [*node.output]
+    others = [f"an input {name}" for name in inputs[_INPUTS:] if name]
+    others += [f"an output {name}" for name in outputs[_OUTPUTS:] if name]
+    others += [f"an attention_bias ({name})" for name in inputs[_BIAS:_BIAS + 1] if name]
+    given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    if given.get("do_rotary", 0) == 1 and not any(inputs[_COS:_COS + 1]):
+        others.append("do_rotary=1 and no cos_cache")
+    window = given.get("local_window_size", -1)
+    taken = {"causal": given.get("causal", 1) == 1, "local_window_size": window == -1 or window > 0}
+    others += [f"{name}={value}" for name, value in given.items()
+               if not taken.get(name, name in _ATTRIBUTES or value in (0, -1, b"", b"NONE"))]
+    return others[0] if others else None
 
 
 def _check_uses(graph: Any, nodes: set[str], pasts: set[str], presents: set[str]) -> None:
@@ -177,6 +204,8 @@ def _strip_folder(source: Path, target: Path) -> int:
     config_file = source / CONFIG
     if not config_file.is_file():
         raise InvalidArgument(f"{source} has no {CONFIG}; name a model's file, or a folder of onnxruntime-genai")
+    if source.resolve() in target.resolve().parents:
+        raise InvalidArgument(f"{target} lies in {source}, which is to be copied; choose a folder outside of it")
     config = json.loads(config_file.read_text(encoding="utf-8"))
     decoder = config.get("model", {}).get("decoder", {})
     if "filename" not in decoder or "pipeline" in decoder:
@@ -210,7 +239,10 @@ def _adapt(config: dict[str, Any]) -> None:
         decoder["sliding_window"] |= {"slide_key_value_cache": False, "slide_inputs": False}
     options = decoder.setdefault("session_options", {}).setdefault("provider_options", [])
     if not any(PROVIDER in entry for entry in options):
-        options.insert(0, {PROVIDER: {"kv": "winnow"}})
+        settings = {"kv": "winnow"}
+        if "context_length" in config["model"]:  # a model without RoPE's tables does not tell it
+            settings["max_tokens"] = str(config["model"]["context_length"])
+        options.insert(0, {PROVIDER: settings})
 
 
 def main(arguments: list[str] | None = None) -> None:
