@@ -33,7 +33,7 @@ def session(path, library=None, options=None, threads=0, arena=True):
         onnxruntime.register_execution_provider_library(NAME, str(library))
         devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
     settings.add_provider_for_devices(devices[:1], options or {})
-    return onnxruntime.InferenceSession(path, settings)
+    return onnxruntime.InferenceSession(path, settings, enable_fallback=0)  # no second try without Winnow
 
 
 class Sequence:
