@@ -230,19 +230,22 @@ char* ComputedNode::give_output(const Call& call, OrtKernelContext* context) con
 }
 
 // Nothing is written into present. It has no token, unless the host has bound memory for it: then the runtime refuses
-// this shape, in each Run.
+// this shape. A refusal is slow, an exception in the runtime, so the first one of a Run decides for all presents.
 void ComputedNode::give_presents(const Call& call, OrtKernelContext* context) const {
     for (const OutputPlace place : {present_key_output, present_value_output}) {
         if (output_places_[place] < 0) continue;
         const size_t index = static_cast<size_t>(output_places_[place]);
-        const auto give = [&](int64_t length) {
+        const auto give = [&](bool is_bound) {
+            const int64_t length = is_bound ? std::max(call.past_length, call.total) : 0;
             const int64_t shape[4] = {call.batch, node_.kv_num_heads, length, node_.head_size};
             OrtValue* value = nullptr;
             return api().KernelContext_GetOutput(context, index, shape, 4, &value);
         };
-        if (OrtStatus* status = give(0)) {
+        const bool is_bound = cache_.is_present_bound;
+        if (OrtStatus* status = give(is_bound)) {
             api().ReleaseStatus(status);
-            check(give(std::max(call.past_length, call.total)));
+            check(give(!is_bound));
+            cache_.is_present_bound = !is_bound;
         }
     }
 }

@@ -71,6 +71,7 @@ void SessionCache::begin_run(bool reset) {
         throw Error("another Run of this session is going on, expected one at a time: all Runs share one cache",
                     ORT_FAIL);
     is_reset_ = reset;
+    is_present_bound = false;
     placed_.clear();
 }
 

@@ -44,6 +44,8 @@ public:
     const std::string& config() const { return config_; } // canonical, once there are layers
     int64_t runs() const { return runs_; }
     int64_t rewinds() const { return rewinds_; } // rows that went back to an earlier position
+    // Whether the host has bound memory for present, as far as this Run has shown. Nodes may run side by side.
+    std::atomic<bool> is_present_bound = false;
     // Warns once: rows of a first prompt are equal.
     void tell_equal_rows();
     winnow_cache_stats stats() const; // of the whole cache; empty without layers
