@@ -28,7 +28,6 @@ EXCEPTIONS = (
     ("hosts/ggml/threads.cpp", "text", r"^pthread cpu$", "a value of POCL_DEVICES"),
     ("hosts/onnxruntime/graph.cpp", "text", r"^a longer text$", "a value that no attribute may have"),
     ("hosts/python/external_policy.py", "all", "", "an example"),
-    ("hosts/python/transformers_bench.py", "all", "", "a program for measurements, which ships with no installation"),
     ("hosts/python/winnowkv/__init__.py", "text", r"^module \.\.\. has no attribute", "what Python says of any module"),
     ("hosts/python/winnowkv/_cache_calls.py", "text", r"^\.\.\. bytes are read behind byte", "a defect of the plugin"),
     ("hosts/python/winnowkv/onnx.py", "text", r"^winnowkv\.onnx: \.\.\.$", "with what its messages begin"),
