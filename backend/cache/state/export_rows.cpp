@@ -4,6 +4,8 @@
 // little, each row takes its own importance. What then still has no place is refused, and the host's memory is as
 // before.
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -120,7 +122,9 @@ private:
             cache_.device.launch(KvDequantize{.src = rows.tensor(), .dst = over(given), .row_indices = {}}, false);
         });
         const auto size = static_cast<size_t>(rows.size());
-        const auto is_same = [](float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b); };
+        const auto is_same = [](float a, float b) {
+            return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b));
+        };
         for (const auto& [head, token] : doubtful) {
             const auto from = static_cast<std::ptrdiff_t>(at(head, token) * size);
             if (std::equal(stored.begin() + from, stored.begin() + from + rows.size(), given.begin() + from, is_same))
