@@ -2,6 +2,7 @@
 #include "computed_node.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -47,6 +48,18 @@ std::vector<int64_t> places_in(const std::vector<std::string>& names, const std:
         places.push_back(name.empty() || found == fused.end() ? -1 : found - fused.begin());
     }
     return places;
+}
+
+// Strides are in bytes.
+winnow_tensor tensor_of(const void* data, uint32_t type, const std::array<int64_t, 4>& shape,
+                        const std::array<int64_t, 4>& stride) {
+    winnow_tensor tensor{};
+    tensor.struct_size = sizeof tensor;
+    tensor.type = type;
+    tensor.data = const_cast<void*>(data); // inputs are not written
+    std::copy(shape.begin(), shape.end(), tensor.shape);
+    std::copy(stride.begin(), stride.end(), tensor.stride);
+    return tensor;
 }
 
 void* mutable_data(OrtValue* value) {
@@ -201,16 +214,8 @@ void ComputedNode::read_sinks(Call& call, const OrtKernelContext* context) const
 winnow_tensor ComputedNode::view(const void* data, uint32_t type, int64_t heads, int64_t token_stride,
                                  const Call& call) const {
     const int64_t bytes = type == WINNOW_TYPE_F32 ? 4 : 2;
-    winnow_tensor tensor{};
-    tensor.struct_size = sizeof tensor;
-    tensor.type = type;
-    tensor.data = const_cast<void*>(data); // inputs are not written
-    const int64_t shape[4] = {call.batch, heads, call.tokens, node_.head_size};
-    const int64_t stride[4] = {call.tokens * token_stride * bytes, node_.head_size * bytes, token_stride * bytes,
-                               bytes};
-    std::copy(shape, shape + 4, tensor.shape);
-    std::copy(stride, stride + 4, tensor.stride);
-    return tensor;
+    return tensor_of(data, type, {call.batch, heads, call.tokens, node_.head_size},
+                     {call.tokens * token_stride * bytes, node_.head_size * bytes, token_stride * bytes, bytes});
 }
 
 // Rows of padding, which no step writes, are zeros.
@@ -280,13 +285,8 @@ void ComputedNode::compute(OrtKernelContext* context) {
     step.softcap = node_.softcap;
     step.window_left = node_.window_left;
     if (!call.sinks.empty()) {
-        sinks.struct_size = sizeof sinks;
-        sinks.type = WINNOW_TYPE_F32;
-        sinks.data = call.sinks.data();
         const int64_t bytes = node_.q_num_heads * 4;
-        const int64_t shape[4] = {1, 1, 1, node_.q_num_heads}, stride[4] = {bytes, bytes, bytes, 4};
-        std::copy(shape, shape + 4, sinks.shape);
-        std::copy(stride, stride + 4, sinks.stride);
+        sinks = tensor_of(call.sinks.data(), WINNOW_TYPE_F32, {1, 1, 1, node_.q_num_heads}, {bytes, bytes, bytes, 4});
         step.head_sink = &sinks;
     }
     give_presents(call, context);

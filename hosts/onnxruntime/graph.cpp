@@ -1,4 +1,4 @@
-// Reading: two calls for each list, the first for its length.
+// What the runtime owns is copied, so that nothing here has to be released.
 #include "graph.hpp"
 
 #include <algorithm>
@@ -46,12 +46,23 @@ std::vector<Value> read_values(const std::vector<const OrtValueInfo*>& infos) {
     return values;
 }
 
-std::vector<const OrtValueInfo*> inputs_of(const OrtNode* node) {
+// A list takes two calls: one for its length, one for what is in it.
+template <class Each, class Owner>
+std::vector<const Each*> list_of(const Owner* owner, OrtStatus* (*get_length)(const Owner*, size_t*),
+                                 OrtStatus* (*get)(const Owner*, const Each**, size_t)) {
     size_t count = 0;
-    check(api().Node_GetNumInputs(node, &count));
-    std::vector<const OrtValueInfo*> infos(count);
-    check(api().Node_GetInputs(node, infos.data(), count));
-    return infos;
+    check(get_length(owner, &count));
+    std::vector<const Each*> list(count);
+    check(get(owner, list.data(), count));
+    return list;
+}
+
+std::vector<const OrtValueInfo*> inputs_of(const OrtNode* node) {
+    return list_of(node, api().Node_GetNumInputs, api().Node_GetInputs);
+}
+
+std::vector<const OrtValueInfo*> outputs_of(const OrtNode* node) {
+    return list_of(node, api().Node_GetNumOutputs, api().Node_GetOutputs);
 }
 
 bool reads_outer_value(const OrtNode* node) {
@@ -61,14 +72,6 @@ bool reads_outer_value(const OrtNode* node) {
         if (is_outer) return true;
     }
     return false;
-}
-
-std::vector<const OrtValueInfo*> outputs_of(const OrtNode* node) {
-    size_t count = 0;
-    check(api().Node_GetNumOutputs(node, &count));
-    std::vector<const OrtValueInfo*> infos(count);
-    check(api().Node_GetOutputs(node, infos.data(), count));
-    return infos;
 }
 
 Attribute read_attribute(const OrtOpAttr* attribute) {
@@ -89,12 +92,8 @@ Attribute read_attribute(const OrtOpAttr* attribute) {
 }
 
 std::map<std::string, Attribute> read_attributes(const OrtNode* node) {
-    size_t count = 0;
-    check(api().Node_GetNumAttributes(node, &count));
-    std::vector<const OrtOpAttr*> all(count);
-    check(api().Node_GetAttributes(node, all.data(), count));
     std::map<std::string, Attribute> attributes;
-    for (const OrtOpAttr* each : all) {
+    for (const OrtOpAttr* each : list_of(node, api().Node_GetNumAttributes, api().Node_GetAttributes)) {
         const char* name = nullptr;
         check(api().OpAttr_GetName(each, &name));
         attributes[name] = read_attribute(each);
@@ -120,11 +119,7 @@ float Node::real(const std::string& attribute, float otherwise) const {
 }
 
 std::vector<const OrtNode*> nodes_of(const OrtGraph* graph) {
-    size_t count = 0;
-    check(api().Graph_GetNumNodes(graph, &count));
-    std::vector<const OrtNode*> nodes(count);
-    check(api().Graph_GetNodes(graph, nodes.data(), count));
-    return nodes;
+    return list_of(graph, api().Graph_GetNumNodes, api().Graph_GetNodes);
 }
 
 bool is_body(const OrtGraph* graph) {
