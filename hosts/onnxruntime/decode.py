@@ -8,12 +8,16 @@ prints the new tokens. A model without past and present needs --winnow.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+
 import numpy as np
 
-PROVIDER = "WinnowExecutionProvider"
+from winnowkv.onnxruntime import PROVIDER, register, session_options
+
 NAME = "winnow"  # of the registration
 
 
@@ -28,11 +32,8 @@ def session(path, library=None, options=None, threads=0, arena=True):
     settings.log_severity_level = 3  # a warning says that not all nodes are Winnow's
     if library is None:
         return onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
-    devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
-    if not devices:
-        onnxruntime.register_execution_provider_library(NAME, str(library))
-        devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
-    settings.add_provider_for_devices(devices[:1], options or {})
+    register(NAME, str(library))
+    settings = session_options(settings, **options or {})
     return onnxruntime.InferenceSession(path, settings, enable_fallback=0)  # no second try without Winnow
 
 

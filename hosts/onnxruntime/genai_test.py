@@ -21,8 +21,9 @@ import numpy as np
 import onnxruntime_genai as genai
 
 import models
-from decode import NAME, PROVIDER
+from decode import NAME
 from winnowkv.onnx import strip_cache_files
+from winnowkv.onnxruntime import PROVIDER
 
 LIBRARY, *SETTINGS = sys.argv[1:] or [None]
 OPTIONS = {"kv": "none:k=f32,v=f32", "max_tokens": "512"} | dict(each.split("=", 1) for each in SETTINGS)

@@ -27,7 +27,8 @@ import models
 from attention_models import UNSERVED
 from decode import Sequence, greedy, session
 from winnowkv.errors import InvalidArgument, Unsupported
-from winnowkv.onnx import PROVIDER, strip_cache, strip_cache_files
+from winnowkv.onnx import strip_cache, strip_cache_files
+from winnowkv.onnxruntime import PROVIDER
 
 LIBRARY, *SETTINGS = sys.argv[1:] or [None]
 OPTIONS = {"kv": "none:k=f32,v=f32", "max_tokens": "128"} | dict(each.split("=", 1) for each in SETTINGS)

@@ -26,8 +26,8 @@ import onnx  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from google.protobuf.message import DecodeError  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from winnowkv.errors import Error, InvalidArgument, Unsupported
+from winnowkv.onnxruntime import PROVIDER
 
-PROVIDER = "WinnowExecutionProvider"
 CONFIG = "genai_config.json"
 _SERVED = ("com.microsoft", "GroupQueryAttention")
 _PASTS, _PRESENTS, _SCALES = slice(3, 5), slice(1, 3), slice(12, 14)  # of the operator's inputs and outputs

@@ -27,8 +27,9 @@ def get_library_path() -> str:
     return _files._find("plugin", "libwinnow_onnxruntime.so", "lib")
 
 
-def register(name: str = "winnow") -> None:
-    """Lets ONNX Runtime in this process load the plugin, under this name; once is enough.
+def register(name: str = "winnow", library: str | None = None) -> None:
+    """Lets ONNX Runtime in this process load the plugin, under this name; once is enough. library: another file than
+    get_library_path().
 
     Raises ImportError without onnxruntime or with one that is too old, FileNotFoundError without a plugin, and what
     ONNX Runtime raises where it refuses the plugin."""
@@ -38,7 +39,7 @@ def register(name: str = "winnow") -> None:
                           "providers from libraries")
     if not _devices(runtime):
         _files.set_driver()
-        runtime.register_execution_provider_library(name, get_library_path())
+        runtime.register_execution_provider_library(name, library or get_library_path())
 
 
 def session_options(base: Any = None, **options: str | int) -> Any:
