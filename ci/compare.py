@@ -18,7 +18,7 @@ from parts import Failure, say
 from processes import MIB, Kind
 
 sys.path.append(str(parts.SOURCE / "tests" / "ggml"))
-import launch  # noqa: E402  of tools/eval, as processes has it on the path
+import launch  # noqa: E402  of lab/eval, as processes has it on the path
 import sized_models  # noqa: E402
 
 KV_STRINGS = ("winnow", "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import matplotlib
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tools" / "eval"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "lab" / "eval"))
 
 from winnow_eval import plots  # noqa: E402  which chooses a backend without a display
 

@@ -56,7 +56,7 @@ def main():
     if given("--help", arguments):
         print(f"{__doc__}\nWhat `winnow {task}` says:\n")
     if any(given(option, arguments) for option in NOTHING_RUNS):
-        command = [sys.executable, "-B", parts.SOURCE / "tools" / "eval" / "launch.py",
+        command = [sys.executable, "-B", parts.SOURCE / "lab" / "eval" / "launch.py",
                    *([task] if task != "eval" else []), *arguments]
     elif not given("--text", arguments):
         raise Failure("--text: missing; expected a file with the text to measure on, or one of "

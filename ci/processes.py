@@ -16,7 +16,7 @@ from pathlib import Path
 import parts
 from parts import Failure, say
 
-sys.path.append(str(parts.SOURCE / "tools" / "eval"))
+sys.path.append(str(parts.SOURCE / "lab" / "eval"))
 from winnow_eval import memory  # noqa: E402
 
 MIB = 1 << 20

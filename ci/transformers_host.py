@@ -1,5 +1,5 @@
 """Tests winnowkv.transformers and winnowkv.compare with the oldest and the newest release of transformers that they
-serve, on tiny random models and on SmolLM2-135M; and what tools/eval/adapters measures of a policy in Python.
+serve, on tiny random models and on SmolLM2-135M; and what lab/eval/adapters measures of a policy in Python.
 
 PyPI's torch for x86-64 needs CUDA's libraries. This command downloads three small ones, and makes stand-ins without
 content for the others, which take 2.4 GB; such a torch computes on the CPU. The two environments take 2 GB in
@@ -101,7 +101,7 @@ def main():
     parts.setup("test")
     torch_environment = parts.python_with(f"torch-{TORCH}", NEEDS, add_torch).parent.parent
     tests = [parts.SOURCE / "hosts" / "python" / f"{name}_test.py" for name in ("transformers", "compare")]
-    tests.append(parts.SOURCE / "tools" / "eval" / "tests" / "policy_torch_test.py")
+    tests.append(parts.SOURCE / "lab" / "eval" / "tests" / "policy_torch_test.py")
     environment = os.environ | {"WINNOW_GGUF": str(parts.model()), "WINNOW_REQUIRE_PACKAGES": "1"}
     for release in (OLDEST, NEWEST):
         python = python_of(release, torch_environment)

@@ -10,7 +10,7 @@ from pathlib import Path
 import matplotlib
 
 DOCS = Path(__file__).resolve().parent
-sys.path.append(str(DOCS.parent / "tools" / "eval"))
+sys.path.append(str(DOCS.parent / "lab" / "eval"))
 
 from winnow_eval import plots  # noqa: E402  which chooses a backend without a display
 

@@ -134,7 +134,7 @@ class Doctor(unittest.TestCase):
 
     def test_every_variable_that_is_read_is_known(self):
         read = re.compile(r'(?:getenv|variable|path_in|number_of(?:<\w+>)?|environ\.get)\(\s*"(WINNOW_\w+)"')
-        folders = ("backend", "bench", "hosts", "plugin_api", "tools")
+        folders = ("backend", "bench", "hosts", "lab", "plugin_api", "tools")
         texts = (path.read_text() for folder in folders for path in sorted((SOURCES / folder).rglob("*"))
                  if path.suffix in (".c", ".h", ".cpp", ".hpp", ".py") and not path.stem.endswith("_test"))
         names = {name for text in texts for name in read.findall(text)}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 # Tests import winnow_eval after this.
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "eval"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "lab" / "eval"))
 
 DEVICE = ("-dev", "Winnow")  # by which llama.cpp's programs take it
 DISCRETE = "pthread"  # the device that a layer makes a GPU with memory of its own, and no other of PoCL's

@@ -33,7 +33,7 @@ def run(*command):
 
 
 def files_of(root):
-    folders = [root / name for name in ("backend", "bench", "hosts", "plugin_api", "tests", "tools")]
+    folders = [root / name for name in ("backend", "bench", "hosts", "lab", "plugin_api", "tests", "tools")]
     return sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in ENDINGS)
 
 

@@ -22,7 +22,7 @@ from source_tree import source_tree
 
 PAGE = "docs/troubleshooting.md"
 EXCEPTIONS = "tests/tidy/message_exceptions.py"
-FOLDERS = ("backend/", "bench/", "cmake/", "hosts/", "plugin_api/", "tools/")
+FOLDERS = ("backend/", "bench/", "cmake/", "hosts/", "lab/", "plugin_api/", "tools/")
 REST = "[...]"
 
 pieces = functools.cache(message_sources.pieces)
