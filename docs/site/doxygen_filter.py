@@ -11,7 +11,8 @@ import sys
 def with_formulas(lines):
     """Doxygen keeps the lines of a formula apart only where it is told to."""
     item = re.match(r" \*   (-|\d\.) ", lines[0])
-    return lines[0] if item else f" * @verbatim\n{lines[0]} * @endverbatim\n"
+    formulas = re.sub(r"^ \*", "", lines[0], flags=re.M)
+    return lines[0] if item else f" * @verbatim\n{formulas} * @endverbatim\n"
 
 
 def marked(text):

@@ -106,7 +106,7 @@ def naming(tree):
     for path in tree:
         *folders, name = path.split("/")
         for part in [*folders, name]:
-            if part in fixed or re.fullmatch(r"[A-Z]+\.md", part) or re.fullmatch(r"\.[a-z0-9-]+", part):
+            if part in fixed or re.fullmatch(r"[A-Z_]+(\.md)?", part) or re.fullmatch(r"\.[a-z0-9-]+", part):
                 continue
             if not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9]+)*", part):
                 yield path, f"{part} is not snake_case"
