@@ -1,0 +1,85 @@
+"""Runs the commands of pages as a reader would: each fenced block of `sh`, the blocks of a page one after the other in
+one empty folder with a model.gguf, with Winnow's programs and llama.cpp's on the path. A page's command that fails, or
+a line that ends in `# -> TEXT` and does not print TEXT, is a failure.
+
+    commands_test.py BUILD LLAMA_CPP_PROGRAMS MODEL [--all] PAGE...
+
+A comment of the page before a block may say why it is not run: `<!-- not run: REASON -->`, or that it takes long:
+`<!-- run on demand -->`, which --all runs. What is not run is printed. Texts are short: llama.cpp generates 16 tokens.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent.parent
+BLOCK = re.compile(r"(?:^<!-- (?P<note>not run: [^\n]+?|run on demand) -->\n+)?^```sh\n(?P<text>.*?)^```$", re.M | re.S)
+SECONDS = 600  # of one block; --all: ten times as many
+SHORT = {"LLAMA_ARG_N_PREDICT": "16", "LLAMA_ARG_SEED": "1", "LLAMA_ARG_CTX_SIZE": "2048"}
+
+
+def blocks(page):
+    """(line, note, commands) of each block."""
+    text = page.read_text(encoding="utf-8")
+    for match in BLOCK.finditer(text):
+        yield text.count("\n", 0, match.start("text")) + 1, match["note"], match["text"]
+
+
+def environment(options, folder):
+    """Programs of the build and of llama.cpp, their libraries, a home of its own, and short texts."""
+    path = [options.build / "bin", options.llama_cpp, os.environ["PATH"]]
+    return os.environ | SHORT | {"PATH": ":".join(map(str, path)), "HOME": str(folder), "WINNOW": str(SOURCE),
+                                 "WINNOW_PATH": str(options.build / "lib"),
+                                 "PYTHONPATH": str(SOURCE / "hosts" / "python")}
+
+
+def run(commands, folder, options):
+    """What is wrong with a block, or None."""
+    try:
+        result = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=folder, text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                env=environment(options, folder), timeout=SECONDS * (10 if options.all else 1))
+    except subprocess.TimeoutExpired:
+        return "takes too long"
+    missing = [text for text in re.findall(r"# -> (.*)$", commands, re.M) if text not in result.stdout]
+    if result.returncode != 0 or missing:
+        said = f"ended with status {result.returncode}" + "".join(f", did not print {text!r}" for text in missing)
+        return f"{said}:\n{result.stdout[-3000:]}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("llama_cpp", type=Path)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--all", action="store_true", help="also what takes long")
+    parser.add_argument("pages", type=Path, nargs="+")
+    options = parser.parse_args()
+    options.build, options.llama_cpp = options.build.resolve(), options.llama_cpp.resolve()
+    counts = {"run": 0, "not run": 0, "failed": 0}
+    for page in options.pages:
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(options.model.resolve(), Path(folder, "model.gguf"))
+            for line, note, commands in blocks(page):
+                where = f"{page.resolve().relative_to(SOURCE)}:{line}"
+                if note and not (options.all and note == "run on demand"):
+                    counts["not run"] += 1
+                    print(f"{where}: {note}")
+                    continue
+                wrong = run(commands, folder, options)
+                counts["failed" if wrong else "run"] += 1
+                print(f"{where}: {wrong or 'ran'}", flush=True)
+    print(", ".join(f"{number} {what}" for what, number in counts.items()))
+    sys.exit(1 if counts["failed"] or not counts["run"] else 0)
+
+
+if __name__ == "__main__":
+    if not shutil.which("bash"):
+        sys.exit("commands_test: no bash")
+    main()
