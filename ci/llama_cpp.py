@@ -1,4 +1,4 @@
-"""Builds a llama.cpp and the plugin for it, tests the two together, and prints a row for hosts/ggml/README.md.
+"""Builds a llama.cpp and the plugin for it, tests the two together, and prints a row for hosts/ggml/INTERNALS.md.
 
 TREE is a source tree of llama.cpp, or a name that ci/parts.py has: a release of llama-cpp-python, as 0.3.36, or a build
 of llama.cpp, as b11434. What the tree lacks, and what is not tested for it, is printed and stands in the row. The

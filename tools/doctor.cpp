@@ -36,7 +36,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* list_of_policies = "docs/policies.md lists policies and keys";
-constexpr const char* list_of_variables = "hosts/ggml/README.md lists the variables";
+constexpr const char* list_of_variables = "hosts/ggml/variables.md lists the variables";
 constexpr const char* pocl = "Portable Computing Language";
 constexpr const char* install_driver =
     "install a driver: pip install winnowkv_pocl-<...>.whl (CPUs, without root; ci/driver_wheel makes it); Debian, "
@@ -223,7 +223,7 @@ void check_plugin(Checks& checks) {
 void check_variables(Checks& checks) {
     for (const UnknownVariable& each : unknown_among(set_variables()))
         checks.add({"warn", each.name + " is set, and Winnow reads no such variable",
-                    each.nearest.empty() ? "hosts/ggml/README.md lists those that there are"
+                    each.nearest.empty() ? "hosts/ggml/variables.md lists those that there are"
                                          : "expected " + each.nearest + "?"});
     const struct {
         const char* name;

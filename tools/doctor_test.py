@@ -94,7 +94,7 @@ class Doctor(unittest.TestCase):
         self.expect(found, "FAIL", 'WINNOW_KV=h3o: .*no policy "h3o"', "policies.md")
         self.expect(found, "warn", "^WINOW_DEVICE is set", r"expected WINNOW_DEVICE\?")
         self.expect(found, "warn", "^WINNOW_KVS is set", r"expected WINNOW_KV\?")
-        self.expect(found, "warn", "^WINNOW_SOMETHING is set", "README")
+        self.expect(found, "warn", "^WINNOW_SOMETHING is set", "variables.md")
         status, found = checks(WINNOW_KV="winnow:budget=1/4", WINNOW_DEVICE="0")
         self.assertEqual(status, 0, found)
         self.expect(found, "ok", "WINNOW_KV=winnow:budget=1/4$")

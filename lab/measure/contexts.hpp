@@ -62,7 +62,7 @@ private:
 struct Outcome {
     size_t micro_batches = 0;
     double seconds = 0;    // of all batches, without the making of the context
-    nlohmann::json report; // the plugin's (hosts/ggml/README.md), of this context alone, and "family" of each cache
+    nlohmann::json report; // the plugin's (hosts/ggml/variables.md), of this context alone, and "family" of each cache
     std::string log;       // of llama.cpp
 };
 

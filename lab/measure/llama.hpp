@@ -52,7 +52,7 @@ const LlamaApi& load_llama(const std::filesystem::path& folder);
 // What llama.cpp has said since the last call, which also goes to standard error.
 std::string take_log();
 
-// The plugin's own functions (hosts/ggml/README.md).
+// The plugin's own functions (hosts/ggml/INTERNALS.md).
 struct Plugin {
     ggml_backend_dev_t device = nullptr;
     size_t (*report)(char* text, size_t size) = nullptr;

@@ -71,7 +71,8 @@ def check_table(table):
     rows = [line.split() for line in (HOST / "versions.txt").read_text().splitlines() if line[:1].isdigit()]
     page = (HOST / "README.md").read_text()
     for first, last, tested, *_ in rows:
-        assert f"| {first} to {last} | {tested.replace(',', ', ')} |" in page, f"README.md lacks {first} to {last}"
+        known = first if first == last else f"{first} to {last}"
+        assert f"| {known} | {tested.replace(',', ', ')} |" in page, f"README.md lacks {known}"
     named = [entry.split(":")[0] for entry in table.split()]
     assert len(set(named)) == len(named), f"libraries have one name: {table}"
     seen = []

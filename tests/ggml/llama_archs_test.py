@@ -1,14 +1,14 @@
 """llama.cpp's test of its model architectures, with Winnow as the device: small random models, whose logits have to be
 those of ggml's CPU backend, and the same again after the model was saved and loaded.
 
-What it prints says for every architecture who computed the attention and where the cache was. docs/architectures.md
+What it prints says for every architecture who computed the attention and where the cache was. docs/models.md
 has both, and a run fails where it sees something else, so that an architecture that leaves Winnow without a word is
 found. The page has the lists of the newest version of ggml, and what differs with others.
 
 Older programs know one architecture or all, and no device: they run once for each that --archs names.
 
     llama_archs_test.py --llama-cpp DIR --plugin libwinnow_ggml.so --preload libwinnow_load_backend.so --work DIR \\
-        --page docs/architectures.md --write      makes the page's lists of this ggml anew, from a run in each mode
+        --page docs/models.md --write      makes the page's lists of this ggml anew, from a run in each mode
 """
 
 import os
@@ -226,12 +226,12 @@ def lists(page, skipped):
     rest = {name: its for name, its in cells.items() if name not in virtual + none}
     paragraphs = [
         f"**With ggml {version}** there are {len(cells)} architectures.",
-        f"**The cache is virtual** ({len(virtual)}), and attended by Winnow in place without `WINNOW_KV`: "
+        f"**Virtual** ({len(virtual)}); without `WINNOW_KV` Winnow attends to llama.cpp's own cache: "
         f"{list_of(virtual)}.",
-        f"**There is no KV cache** ({len(none)}): {list_of(none)}.",
-        f"**Parts of the cache, or all, stay in place** ({len(rest)}):",
+        f"**No KV cache** ({len(none)}): {list_of(none)}.",
+        f"**In place, all or in part** ({len(rest)}):",
         table(rest),
-        f"**The program makes no model** of these ({len(skipped)}): {list_of(skipped)}.",
+        f"**Not tested** ({len(skipped)}), because the program makes no model of these: {list_of(skipped)}.",
     ]
     for older in sorted(set(page) - {version}):
         other = differences(page[older], cells)
@@ -250,8 +250,8 @@ def read_table(text):
 def read_lists(text):
     """{name: {mode: cell}} of the newest version."""
     cells = read_table(text)
-    for title, wanted in (("The cache is virtual", (IN_PLACE, VIRTUAL, VIRTUAL)), ("There is no KV", (NONE,) * 3)):
-        paragraph = re.search(rf"^\*\*{title}.*?:\s(`.*?`)\.\n\n", text, re.M | re.S)
+    for title, wanted in (("Virtual", (IN_PLACE, VIRTUAL, VIRTUAL)), ("No KV cache", (NONE,) * 3)):
+        paragraph = re.search(rf"^\*\*{title}\*\*.*?:\s(`.*?`)\.\n\n", text, re.M | re.S)
         expect(paragraph, f"the page does not say which: {title}")
         cells |= {name: dict(zip(COLUMNS, wanted)) for name in re.findall(r"`([^`]+)`", paragraph[1])}
     return cells
@@ -267,7 +267,7 @@ def read_page(page):
     for older, differing in zip(others[::2], others[1::2]):
         cells = versions[version] | read_table(differing)
         versions[older] = {name: its for name, its in cells.items() if NO_MODEL not in its.values()}
-    skipped = re.search(r"^\*\*The program makes no model.*?:\s(.*?)\.\n", base, re.M | re.S)
+    skipped = re.search(r"^\*\*Not tested\*\*.*?:\s(.*?)\.\n", base, re.M | re.S)
     return versions, re.findall(r"`([^`]+)`", skipped[1])
 
 
@@ -301,7 +301,7 @@ def write(host, options):
 def test():
     parser = llama_cpp.parser(__doc__)
     parser.add_argument("--preload", required=True, help="the library that loads the plugin into the program")
-    parser.add_argument("--page", type=Path, required=True, help="docs/architectures.md")
+    parser.add_argument("--page", type=Path, required=True, help="docs/models.md")
     parser.add_argument("--archs", nargs="*", help="the architectures; by default all")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--mode", choices=KV, help="the run that is compared with the page")

@@ -37,7 +37,7 @@ namespace {
 constexpr double tolerance = 4 * 2 * 1.0 / (1 << 22);
 
 // Where a state overwrites the first token of a sequence whose beginning llama.cpp had removed, the plugin has dropped
-// the rest of the sequence, and says so to whoever sees it (hosts/ggml/README.md, States).
+// the rest of the sequence, and says so to whoever sees it (hosts/ggml/INTERNALS.md, States).
 bool &has_dropped_tokens() {
     static bool was_said = false;
     return was_said;

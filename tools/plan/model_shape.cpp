@@ -38,7 +38,7 @@ struct Windows {
 const std::map<std::string_view, Windows> windowed = {
     {"cohere2", {4, 0}}, {"gemma2", {2, 4096}}, {"gemma3", {6, 0}}, {"gemma3n", {5, 0, 20}}, {"gpt-oss", {2, 0}}};
 
-// What is said of an architecture whose cache stays in place, whole or in part, as in docs/architectures.md.
+// What is said of an architecture whose cache stays in place, whole or in part, as in docs/models.md.
 constexpr std::string_view in_place = "stays in place, Winnow saves nothing there";
 constexpr std::string_view in_part = "stays in place in part, and winnow plan does not know how large that part is";
 const std::map<std::string_view, std::string_view> unplanned = {
@@ -97,7 +97,7 @@ private:
         const std::string& name = shape_.architecture;
         if (const auto found = unplanned.find(name); found != unplanned.end()) {
             keys_.fail("llama.cpp's cache of the architecture " + name + " " + std::string(found->second) +
-                       " (docs/architectures.md says why)");
+                       " (docs/models.md says why)");
         }
         if (plain.count(name) || windowed.count(name) || is_hybrid(name)) return;
         std::string known;

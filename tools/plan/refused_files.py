@@ -10,7 +10,7 @@ from gguf_files import ARRAY, BOOL, FLOAT32, INT32, STRING, UINT32, UINT64
 
 from plan.planned_files import Files
 
-ARCHITECTURES = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
+MODELS = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 
 
 class BrokenFiles(Files):
@@ -92,8 +92,8 @@ class Metadata(Files):
             self.refuse(gguf_files.header(gguf_files.model(architecture, **changes)), word)
 
     def test_a_cache_in_place_is_refused_as_its_page_says(self):
-        page = ARCHITECTURES.read_text(encoding="utf-8")
-        virtual = re.findall(r"`([\w.-]+)`", re.search(r"\*\*The cache is virtual.*?: (`.*?)\.\n\n", page, re.S)[1])
+        page = MODELS.read_text(encoding="utf-8")
+        virtual = re.findall(r"`([\w.-]+)`", re.search(r"\*\*Virtual\*\* \(.*?:\s(`.*?)\.\n\n", page, re.S)[1])
         staying = re.findall(r"^\| `([\w.-]+)` \| [^|]* \| (in place|in part): ", page, re.M)
         self.assertTrue(virtual and staying)
         words = {"in place": "stays in place, Winnow saves nothing there",

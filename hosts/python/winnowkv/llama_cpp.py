@@ -59,7 +59,7 @@ def enable(kv: str = "winnow", device: str | None = None) -> dict[str, Any]:
 
 
 def report() -> dict[str, Any]:
-    """What Winnow did in this process: the report that hosts/ggml/README.md describes.
+    """What Winnow did in this process: the report that hosts/ggml/variables.md describes.
 
     "graphs", "attention_calls" and "caches" count every Llama that was closed (Llama.close()); "living" has the caches
     of those that are open, with "config", "bytes" and the "steps" that were computed. Not to be called while a Llama
