@@ -168,7 +168,8 @@ def memory():
     full = max(caches)
     figure, panel = pyplot.subplots(figsize=(6.6, 3.9))
     ends = bars(panel, [label for label, _ in PLANNED],
-                (("weights (Q4_0)", [WEIGHTS] * len(caches), GREY, None), ("KV cache, GiB and % of f16", caches, BLUE, None)))
+                (("weights (Q4_0)", [WEIGHTS] * len(caches), GREY, None),
+                 ("KV cache, GiB and % of f16", caches, BLUE, None)))
     for row, (cache, end) in enumerate(zip(caches, ends)):
         panel.annotate(f"{cache:.1f} GiB, {100 * cache / full:.0f}%", (end, row), (5, 0), textcoords="offset points",
                        va="center")
