@@ -11,11 +11,11 @@ from pathlib import Path
 
 import matplotlib
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs"
-RESULTS = ROOT / "docs" / "quality"
-SPEED = ROOT / "lab" / "performance.md"
-sys.path.append(str(ROOT / "tools" / "eval"))
+LAB = Path(__file__).resolve().parent
+DOCS = LAB.parent / "docs"
+RESULTS = LAB / "results"
+SPEED = LAB / "performance.md"
+sys.path.append(str(LAB / "eval"))
 
 from winnow_eval import plots, report  # noqa: E402  which chooses a backend without a display
 
