@@ -1,7 +1,7 @@
 /* winnow_host.c - the smallest useful hosts. Without an option: one layer's keys and values go into f16 buffers that
  * Winnow allocates, one query token attends to them, and the output and the probabilities come back. With --cache:
- * Winnow has the keys and values, and stays inside a budget however many tokens come. With --experts: it evicts by what
- * a made-up router chose.
+ * Winnow has the keys and values of two layers, and stays inside a budget however many tokens come. With --experts: it
+ * evicts by what a made-up router chose.
  *
  *     winnow_host [--cache | --experts] [BACKEND [DEVICE]]     BACKEND: "opencl", "reference" or a path
  *                                                              DEVICE: "cpu", "gpu", a number, or a part of a name
@@ -9,6 +9,7 @@
  * A runtime does the same once per layer and token. Only winnow_loader.h is needed, which includes winnow.h and
  * winnow_cache.h.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,10 +120,42 @@ static void attend_once(void) {
     check(api->buffer_destroy(v_buffer), "buffer_destroy", NULL);
 }
 
+/* Turns q or k of one head to the position of its token, as most models do (rotary embeddings, pairs half a head
+ * apart). Winnow stores keys as they come, so a host rotates both before it hands them over. */
+static void rope(float *x, int position) {
+    const int half = HEAD_SIZE / 2;
+    int i;
+    for (i = 0; i < half; ++i) {
+        const double angle = position * pow(10000.0, -2.0 * i / HEAD_SIZE), a = x[i], b = x[i + half];
+        x[i] = (float)(a * cos(angle) - b * sin(angle));
+        x[i + half] = (float)(a * sin(angle) + b * cos(angle));
+    }
+}
+
+/* Stands for the projections of a layer of a model: q, k and v of one token. Each layer has a needle of its own, token
+ * 100 of layer 0 and token 200 of layer 1, at which all its queries look: only the needle's key points along the axis
+ * that turns slowest. The value of token t is t in layer 0 and 1000 + t in layer 1. */
+static void project(int layer, int token, float q[][HEAD_SIZE], float k[][HEAD_SIZE], float v[][HEAD_SIZE]) {
+    const int slowest = HEAD_SIZE / 2 - 1, needle = 100 * (layer + 1);
+    int h, i;
+    memset(q, 0, Q_HEADS * sizeof q[0]);
+    memset(k, 0, KV_HEADS * sizeof k[0]);
+    for (h = 0; h < Q_HEADS; ++h) {
+        q[h][slowest] = 64.0f;
+        rope(q[h], token);
+    }
+    for (h = 0; h < KV_HEADS; ++h) {
+        k[h][token == needle ? slowest : token % slowest] = 1.0f;
+        rope(k[h], token);
+        for (i = 0; i < HEAD_SIZE; ++i) v[h][i] = (float)(1000 * layer + token);
+    }
+}
+
 /* Some hundred tokens through a cache of 64: what is not attended to is evicted, layer by layer and head by head. */
 static void drive_cache(void) {
-    enum { LAYERS = 2, LENGTH = 600, NEEDLE = 100 };
-    static float k[KV_HEADS][HEAD_SIZE], v[KV_HEADS][HEAD_SIZE], q[Q_HEADS][HEAD_SIZE], out[Q_HEADS][HEAD_SIZE];
+    enum { LAYERS = 2, LENGTH = 600 };
+    static float k[KV_HEADS][HEAD_SIZE], v[KV_HEADS][HEAD_SIZE], q[Q_HEADS][HEAD_SIZE];
+    static float out[LAYERS][Q_HEADS][HEAD_SIZE];
     winnow_tensor k_view = view(WINNOW_TYPE_F32, 4, NULL, k, KV_HEADS, 1, HEAD_SIZE);
     winnow_tensor v_view = view(WINNOW_TYPE_F32, 4, NULL, v, KV_HEADS, 1, HEAD_SIZE);
     winnow_tensor q_view = view(WINNOW_TYPE_F32, 4, NULL, q, Q_HEADS, 1, HEAD_SIZE);
@@ -133,7 +166,7 @@ static void drive_cache(void) {
     winnow_cache_step_desc step;
     winnow_cache_tokens look;
     int64_t kept[LENGTH];
-    int h, t, i;
+    int layer, t, i;
 
     /* The string says who stays, how many, and how they are stored: docs/policies.md. */
     memset(&desc, 0, sizeof desc);
@@ -147,39 +180,39 @@ static void drive_cache(void) {
     check(caches->estimate(context, &desc, LENGTH, &estimate), "cache_estimate", NULL);
     check(caches->create(context, &desc, &cache), "cache_create", NULL);
 
-    /* Token t's value is t. Every query looks along axis 0, where only the key of token NEEDLE points. */
     memset(&step, 0, sizeof step);
     step.struct_size = sizeof step;
     step.k = &k_view, step.v = &v_view, step.q = &q_view, step.out = &out_view;
-    for (h = 0; h < Q_HEADS; ++h) q[h][0] = 64.0f;
     for (t = 0; t < LENGTH; ++t) {
-        memset(k, 0, sizeof k);
-        for (h = 0; h < KV_HEADS; ++h) {
-            k[h][t == NEEDLE ? 0 : 1 + t % (HEAD_SIZE - 1)] = 1.0f;
-            for (i = 0; i < HEAD_SIZE; ++i) v[h][i] = (float)t;
-        }
-        for (step.layer = 0; step.layer < LAYERS; ++step.layer)
+        for (layer = 0; layer < LAYERS; ++layer) {
+            project(layer, t, q, k, v);
+            step.layer = layer;
+            out_view.data = out[layer];
             check(caches->step(cache, &step, NULL), "cache_step", NULL);
-        check(api->finish(context), "finish", NULL); /* before k and v change */
+            check(api->finish(context), "finish", NULL); /* out is there; q, k and v may change */
+        }
     }
 
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
     check(caches->stats(cache, -1, &stats), "cache_stats", NULL);
-    memset(&look, 0, sizeof look);
-    look.struct_size = sizeof look;
-    look.capacity = LENGTH;
-    look.positions = kept;
-    check(caches->tokens(cache, 0, 0, 0, &look), "cache_tokens", NULL);
     printf("cache %s: %llu tokens in %llu steps\n", desc.config, (unsigned long long)stats.tokens,
            (unsigned long long)stats.steps);
     printf("bytes: %llu, estimated %llu, in F16 %llu\n", (unsigned long long)stats.bytes,
            (unsigned long long)estimate.bytes, (unsigned long long)stats.original_bytes);
     printf("evicted: %llu over layers and heads, in %llu eviction passes\n", (unsigned long long)stats.evictions,
            (unsigned long long)stats.eviction_passes);
-    printf("output %.2f, from the %llu tokens that layer 0, head 0 kept:", out[0][0], (unsigned long long)look.count);
-    for (i = 0; i < (int)look.count; ++i) printf(" %d", (int)kept[i]);
-    printf("\n");
+    memset(&look, 0, sizeof look);
+    look.struct_size = sizeof look;
+    look.capacity = LENGTH;
+    look.positions = kept;
+    for (layer = 0; layer < LAYERS; ++layer) {
+        check(caches->tokens(cache, 0, layer, 0, &look), "cache_tokens", NULL);
+        printf("layer %d: output %.2f, from the %llu tokens that head 0 kept:", layer, out[layer][0][0],
+               (unsigned long long)look.count);
+        for (i = 0; i < (int)look.count; ++i) printf(" %d", (int)kept[i]);
+        printf("\n");
+    }
     check(caches->destroy(cache), "cache_destroy", NULL);
 }
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 TOKENS, Q_HEADS, LOGIT = 5, 4, 2.0
-LENGTH, BUDGET, NEEDLE, CACHE_LOGIT = 600, 64, 100, 8.0
+LAYERS, LENGTH, BUDGET, CACHE_LOGIT, HEAD_SIZE = 2, 600, 64, 8.0, 64
 IS_EMULATED = len(sys.argv) > 3
 
 
@@ -36,24 +36,30 @@ def field(pattern, text):
 
 
 def check_cache(program, backend):
-    """The cache kept the token that every query looked at, stayed inside its budget, and cost what was estimated."""
+    """Each layer kept the token that its own queries looked at, and attended to its own keys and values; the cache
+    stayed inside its budget, and cost what was estimated."""
     result = run(*program, "--cache", backend)
     print(result.stdout + result.stderr)
     assert result.returncode == 0, f"exit status {result.returncode}"
     tokens, steps = map(int, field(r"^cache h2o:\S+: (\d+) tokens in (\d+) steps$", result.stdout).groups())
-    assert (tokens, steps) == (LENGTH, 2 * LENGTH), f"{tokens} tokens in {steps} steps"
+    assert (tokens, steps) == (LENGTH, LAYERS * LENGTH), f"{tokens} tokens in {steps} steps"
     pattern = r"^bytes: (\d+), estimated (\d+), in F16 (\d+)$"
     used, estimated, original = map(int, field(pattern, result.stdout).groups())
     assert used == estimated and used < original / 4, f"{used} bytes, estimated {estimated}, of {original}"
-    output, count, kept = field(r"^output (\S+), from the (\d+) tokens .+ kept: (.+)$", result.stdout).groups()
-    kept = [int(token) for token in kept.split()]
-    assert len(kept) == int(count) <= BUDGET, f"{count} tokens kept, the budget is {BUDGET}"
-    assert {0, 1, 2, 3, NEEDLE, LENGTH - 1} <= set(kept), "sinks, the needle and the newest have to stay"
-    weight = math.exp(CACHE_LOGIT)
-    expected_output = (weight * NEEDLE + sum(kept) - NEEDLE) / (weight + len(kept) - 1)
-    assert abs(float(output) - expected_output) < 0.02 * expected_output, f"output {output}, not {expected_output:.2f}"
+    slowest = 10000 ** (-(HEAD_SIZE - 2) / HEAD_SIZE)  # radians from token to token
+    for layer in range(LAYERS):
+        pattern = rf"^layer {layer}: output (\S+), from the (\d+) tokens .+ kept: (.+)$"
+        output, count, kept = field(pattern, result.stdout).groups()
+        kept, needle = [int(token) for token in kept.split()], 100 * (layer + 1)
+        assert len(kept) == int(count) <= BUDGET, f"{count} tokens kept, the budget is {BUDGET}"
+        wanted = {0, 1, 2, 3, needle, LENGTH - 1}
+        assert wanted <= set(kept), f"layer {layer}: sinks, the needle and the newest have to stay"
+        weight = math.exp(CACHE_LOGIT * math.cos(slowest * (LENGTH - 1 - needle)))
+        expected_output = 1000 * layer + (weight * needle + sum(kept) - needle) / (weight + len(kept) - 1)
+        assert abs(float(output) - expected_output) < 0.005 * expected_output, (
+            f"layer {layer}: output {output}, not {expected_output:.2f}")
     evictions = int(field(r"^evicted: (\d+) ", result.stdout)[1])
-    assert evictions >= 4 * (LENGTH - BUDGET), f"{evictions} evicted"  # 2 layers with 2 KV heads
+    assert evictions >= 2 * LAYERS * (LENGTH - BUDGET), f"{evictions} evicted"  # 2 KV heads
 
 
 def check_experts(program, backend):
