@@ -1,5 +1,5 @@
 // How near the turbo formats come to the optimum of Lloyd and Max, on 10^5 unit vectors of head size 128, evenly spread
-// over all directions. The figures are printed, since docs/formats.md quotes them.
+// over all directions. The figures are printed, since lab/formats.md quotes them.
 #include <gtest/gtest.h>
 
 #include <cstdio>
