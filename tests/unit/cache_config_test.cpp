@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -414,10 +415,13 @@ TEST(cache_config, takes_or_refuses_any_bytes) {
 // ---- The page ------------------------------------------------------------------------------------------------------
 
 std::string row_of(const Key& key) {
-    constexpr const char* kinds[] = {"budget", "amount", "share", "count", "number",
-                                     "",       "format", "text",  "",      "layers"};
+    constexpr const char* kinds[] = {"budget", "amount", "share", "", "", "", "format", "text", "", "layers"};
+    const auto limit = [](double number) { return spell(Value(number)); };
     const std::string kind = key.kind == Kind::word     ? join(choices_of(key))
                              : key.kind == Kind::folder ? join(choices_of(key)) + ", folder"
+                             : key.kind == Kind::count  ? std::to_string(std::llround(key.least)) + " to " +
+                                                             std::to_string(std::llround(key.most))
+                             : key.kind == Kind::number ? limit(key.least) + " to " + limit(key.most)
                                                         : kinds[static_cast<size_t>(key.kind)];
     const std::string fallback = *key.fallback == 0 ? "" : " `" + std::string(key.fallback) + "`";
     return std::string("| `") + key.name + "` | " + kind + " |" + fallback + " | " + key.help + " |";

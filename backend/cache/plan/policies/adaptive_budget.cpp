@@ -15,8 +15,8 @@ namespace {
 constexpr std::array keys = {
     Key{"policy", Kind::word, "h2o", "selects the victims, with its own defaults",
         "winnow|window|h2o|scissorhands|tova|random"},
-    Key{"profile_file", Kind::text, "", "the file with the profile, which whoever makes the cache reads"},
-    Key{"least", Kind::share, "1/2", "share of the flat budget that every layer gets"},
+    Key{"profile_file", Kind::text, "", "file of the profile, which the host reads"},
+    Key{"least", Kind::share, "1/2", "share of an even budget that every layer gets"},
     Key{"entropy", Kind::number, "1", "weight of high entropy", "", 0, 1000},
     Key{"concentration", Kind::number, "1", "weight of low concentration", "", 0, 1000},
     Key{"variance", Kind::number, "1", "weight of high variance", "", 0, 1000},

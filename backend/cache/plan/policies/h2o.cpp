@@ -10,14 +10,14 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array keys = {
-    Key{"max", Kind::budget, "", "another name of budget", "", 0, 0, "budget"},
-    Key{"preset", Kind::word, "", "heavy and recent together: of 256 tokens 32 and 220, 64 and 188, 128 and 124",
+    Key{"max", Kind::budget, "", "another name for budget", "", 0, 0, "budget"},
+    Key{"preset", Kind::word, "", "heavy and recent; of 256 tokens 32 and 220, 64 and 188, or 128 and 124",
         "recent|balanced|heavy"},
-    Key{"heavy", Kind::amount, "", "tokens retained for their importance: tokens or a share of the budget; 1/2"},
-    Key{"recent", Kind::amount, "", "newest tokens retained: tokens or a share of the budget; the rest of it"},
-    Key{"alpha", Kind::number, "0.95", "decay of the importance for each query token", "", 0, 1},
+    Key{"heavy", Kind::amount, "", "most important tokens that stay: tokens, or a share of the budget; default 1/2"},
+    Key{"recent", Kind::amount, "", "newest tokens that stay: tokens, or a share of the budget; default: the rest"},
+    Key{"alpha", Kind::number, "0.95", "factor on the older importance with each query token", "", 0, 1},
     Key{"statistic", Kind::word, "score_magnitude", "what a query adds", statistic_choices},
-    Key{"accumulation", Kind::word, "ema", "moving average, or sum in which alpha fades what was", "ema|sum"},
+    Key{"accumulation", Kind::word, "ema", "moving average, or sum whose older part alpha reduces", "ema|sum"},
     grace_key,
     every_key,
 };

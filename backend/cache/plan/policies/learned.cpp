@@ -9,8 +9,8 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array keys = {
-    Key{"network_file", Kind::text, "", "the file with the networks, which whoever makes the cache reads"},
-    Key{"recent", Kind::amount, "1/4", "newest tokens retained: tokens or a share of the budget"},
+    Key{"network_file", Kind::text, "", "file of the networks, which the host reads"},
+    Key{"recent", Kind::amount, "1/4", "newest tokens that stay: tokens, or a share of the budget"},
     grace_key,
 };
 

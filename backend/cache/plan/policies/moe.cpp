@@ -8,10 +8,10 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array keys = {
-    Key{"experts", Kind::count, "64", "experts that a router of a layer chooses from", "", 1, 1 << 16},
+    Key{"experts", Kind::count, "64", "experts that the router of a layer chooses from", "", 1, 1 << 16},
     inactive_key,
     evict_inactive_key,
-    Key{"recent", Kind::amount, "1/4", "newest tokens retained: tokens or a share of the budget"},
+    Key{"recent", Kind::amount, "1/4", "newest tokens that stay: tokens, or a share of the budget"},
 };
 
 Description describe(const Config& config, const LayerContext& context) {

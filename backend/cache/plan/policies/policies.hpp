@@ -26,22 +26,23 @@ extern const PolicyKind learned_policy;
 extern const PolicyKind winnow_policy;
 
 // Keys that several policies have, with one meaning.
-inline constexpr Key grace_key = {"grace", Kind::count, "8", "queries that a token sees before it may be evicted",
+inline constexpr Key grace_key = {"grace", Kind::count, "8", "queries after which a new token may be evicted",
                                   "",      0,           1024};
 inline constexpr Key every_key = {
-    "every", Kind::count, "1", "of decoded tokens, each n-th one updates the importance, for all of them", "", 1, 64};
+    "every", Kind::count, "1", "when decoding, only each n-th token updates the importance, and counts n times",
+    "",      1,           64};
 // In the place of common keys: everything in 4 and 3 bits, unless somebody says otherwise.
 inline constexpr Key whole_budget_key = {
     "budget", Kind::budget, "1/1",
-    "of each KV head: share of the context or tokens; or bytes of a sequence in all layers"};
+    "limit for each KV head: share of the context, or tokens; or bytes of a whole sequence"};
 inline constexpr Key turbo4_k_key = {"k", Kind::format, "turbo4", "storage format of keys"};
 inline constexpr Key turbo3_v_key = {"v", Kind::format, "turbo3", "storage format of values"};
-inline constexpr Key unit_slope_k_norm_key = {
-    "k_norm", Kind::word, "unit_slope", "the norm that turbo formats store for keys", "plain|corrected|unit_slope"};
+inline constexpr Key unit_slope_k_norm_key = {"k_norm", Kind::word, "unit_slope",
+                                              "norm that turbo formats store for keys", "plain|corrected|unit_slope"};
 inline constexpr Key inactive_key = {"inactive", Kind::share, "1/4",
-                                     "an expert is inactive below this share of what all are chosen on average"};
+                                     "an expert chosen less than this share of the average is inactive"};
 inline constexpr Key evict_inactive_key = {"evict_inactive", Kind::word, "off",
-                                           "whether tokens of inactive experts alone go before the budget is full",
+                                           "evict tokens whose experts are all inactive before the budget is full",
                                            "off|on"};
 inline constexpr const char* statistic_choices = "score_magnitude|probability|probability_squared";
 

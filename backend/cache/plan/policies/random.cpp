@@ -8,8 +8,8 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array keys = {
-    Key{"recent", Kind::amount, "1/2", "newest tokens retained: tokens or a share of the budget"},
-    Key{"seed", Kind::count, "0", "of the draw", "", 0, 1 << 30},
+    Key{"recent", Kind::amount, "1/2", "newest tokens that stay: tokens, or a share of the budget"},
+    Key{"seed", Kind::count, "0", "seed of the random numbers", "", 0, 1 << 30},
 };
 
 Description describe(const Config& config, const LayerContext& context) {

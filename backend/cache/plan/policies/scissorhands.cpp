@@ -10,9 +10,9 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array keys = {
-    Key{"history", Kind::count, "400", "queries that the count remembers", "", 1, 1 << 20},
-    Key{"recent", Kind::amount, "10", "newest tokens retained: tokens or a share of the budget"},
-    Key{"drop", Kind::share, "1/2", "share of the budget that an eviction pass evicts once it is full"},
+    Key{"history", Kind::count, "400", "queries that the count covers", "", 1, 1 << 20},
+    Key{"recent", Kind::amount, "10", "newest tokens that stay: tokens, or a share of the budget"},
+    Key{"drop", Kind::share, "1/2", "share of the budget that a pass evicts once the budget is full"},
     grace_key,
 };
 

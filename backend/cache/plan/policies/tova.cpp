@@ -8,7 +8,7 @@ namespace winnow::cache {
 namespace {
 
 constexpr std::array keys = {
-    Key{"recent", Kind::amount, "0/1", "newest tokens retained: tokens or a share of the budget"},
+    Key{"recent", Kind::amount, "0/1", "newest tokens that stay: tokens, or a share of the budget"},
     grace_key,
 };
 
