@@ -65,7 +65,7 @@ SavedFile read_saved_file(const std::string& bytes, int64_t sequences, const std
         walk.numbers(walk.number());
         for (const LayerBytes& layer : layers) walk_layer(walk, layer);
     }
-    require(walk.is_at_end(), "a saved file is as docs/cache.md says");
+    require(walk.is_at_end(), "a saved file is as its specification says");
     return file;
 }
 

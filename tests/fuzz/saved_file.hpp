@@ -1,4 +1,5 @@
-// The places of a saved cache's numbers, by the table in docs/cache.md, and files with the checksum that they need.
+// The places of a saved cache's numbers, by the table in backend/cache/state/README.md, and files with the checksum
+// that they need.
 #pragma once
 
 #include <cstddef>

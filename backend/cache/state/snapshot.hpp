@@ -1,4 +1,4 @@
-// A sequence of a cache, or all of them, as one stream: docs/cache.md has its layout.
+// A sequence of a cache, or all of them, as one stream: README.md here has its layout.
 #pragma once
 
 #include "cache/cache_state.hpp"
