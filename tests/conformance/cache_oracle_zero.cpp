@@ -1,4 +1,4 @@
-// Elastic zeroing as docs/policies.md has it: which elements become zero, and when.
+// Elastic zeroing as backend/cache/plan/policies/README.md has it: which elements become zero, and when.
 #include <algorithm>
 #include <cmath>
 #include <functional>

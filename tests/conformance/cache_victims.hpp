@@ -1,4 +1,4 @@
-// Holds an eviction pass of one KV head against what docs/policies.md says of it.
+// Holds an eviction pass of one KV head against what backend/cache/plan/policies/README.md says of it.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ TEST(cache_budget, bytes_are_the_ones_worked_out) {
     EXPECT_EQ(bytes_of({Type::q8_0, Type::q8_0, 64, 64, 52, false, false}, 3), (Bytes{0, 0, 384, 384, 12, 0, 0}));
 }
 
-// docs/policies.md: bytes of K and V for a token, layer and head of 64, and the tokens of a share of 2048 in f16, with
+// lab/policies.md: bytes of K and V for a token, layer and head of 64, and the tokens of a share of 2048 in f16, with
 // 4 sinks and 32 newest dense, as the prototype counted them.
 TEST(cache_budget, agrees_with_the_prototypes_arithmetic) {
     const auto per_token = [](Type k, Type v) {
