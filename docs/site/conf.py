@@ -4,6 +4,7 @@ The folder of the sources is the project's root, so that links between pages are
 """
 
 import os
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -40,8 +41,8 @@ CONTENTS = {
     "The cache": ["docs/policies", "docs/cache", "docs/recall", "docs/formats", "docs/quality", "docs/performance",
                   "docs/plan", "docs/models", "docs/gpu", "docs/top"],
     "Interfaces": ["docs/abi", "docs/site/c", "docs/site/python"],
-    "The project": ["ARCHITECTURE", "CONTRIBUTING", "CODE_OF_CONDUCT", "SECURITY", "CHANGELOG", "docs/building",
-                    "docs/variants", "hosts/ggml/INTERNALS", "docs/glossary"],
+    "The project": ["ARCHITECTURE", "CONTRIBUTING", "docs/contributing/*", "CODE_OF_CONDUCT", "SECURITY", "CHANGELOG",
+                    "docs/building", "docs/variants", "hosts/ggml/INTERNALS", "docs/glossary"],
     "Laboratory": ["lab/**"],
 }
 
@@ -55,7 +56,8 @@ def prepared(app, document, source):
     """Links to files that are no pages, and to folders, become their text: the site has pages alone."""
     def text(link):
         target = link[2].split("#")[0]
-        stays = not target or "://" in target or target.endswith((".md", ".svg", ".png"))
+        page = posixpath.normpath(posixpath.join(posixpath.dirname(document), target.removesuffix(".md")))
+        stays = not target or "://" in target or page in app.env.found_docs
         return link[0] if stays else link[1]
 
     source[0] = re.sub(r"(?<!!)\[((?:[^][]|\[[^]]*\])*)\]\(([^)\s]+)\)", text, source[0])
