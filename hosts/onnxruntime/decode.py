@@ -8,6 +8,7 @@ prints the new tokens. A model without past and present needs --winnow.
 """
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -38,20 +39,21 @@ def session(path, library=None, options=None, threads=0, arena=True):
 
 
 class Sequence:
-    """A sequence of one row. Its cache is what the model hands back, or the provider's where the model has no past."""
+    """Sequences of one length, as rows of a batch. Their cache is what the model hands back, or the provider's where
+    the model has no past."""
 
-    def __init__(self, session, shared=0):
+    def __init__(self, session, shared=0, rows=1):
         """shared: tokens of one buffer that is past and present; 0: each call makes a present of its own."""
         from onnxruntime import OrtValue
 
-        self.session, self.length, self._make = session, 0, OrtValue.ortvalue_from_numpy
+        self.session, self.rows, self.length, self._make = session, rows, 0, OrtValue.ortvalue_from_numpy
         self._outputs = [output.name for output in session.get_outputs()]
         self._binding = session.io_binding() if shared else None
         self._past = {}
         for value in session.get_inputs():
             if value.name.startswith("past"):
                 kind = np.float16 if value.type == "tensor(float16)" else np.float32
-                self._past[value.name] = self._make(np.zeros((1, value.shape[1], shared, value.shape[3]), kind))
+                self._past[value.name] = self._make(np.zeros((rows, value.shape[1], shared, value.shape[3]), kind))
         if shared and not self._past:
             raise ValueError("the model has no past that could be shared")
         for name, value in zip(self._outputs[1:], self._past.values()):
@@ -59,39 +61,41 @@ class Sequence:
                 self._binding.bind_ortvalue_output(name, value)
 
     def step(self, tokens):
-        """Appends tokens; returns logits, [tokens, vocabulary], or of the last one alone where the model makes no
-        others."""
-        self.length += len(tokens)
-        inputs = {"input_ids": self._make(np.array([tokens], np.int64)),
-                  "attention_mask": self._make(np.ones((1, self.length), np.int64)), **self._past}
+        """Appends tokens, [rows, tokens]; returns logits, [rows, tokens, vocabulary], or of the last one alone where
+        the model makes no others."""
+        tokens = np.array(tokens, np.int64).reshape(self.rows, -1)
+        self.length += tokens.shape[1]
+        inputs = {"input_ids": self._make(tokens),
+                  "attention_mask": self._make(np.ones((self.rows, self.length), np.int64)), **self._past}
         if not self._binding:
             logits, *present = self.session.run_with_ort_values(self._outputs, inputs)
             self._past = dict(zip(self._past, present))
-            return logits.numpy()[0]
+            return logits.numpy()
         for name, value in inputs.items():
             self._binding.bind_ortvalue_input(name, value)
         self._binding.bind_output(self._outputs[0])
         self.session.run_with_iobinding(self._binding)
-        return self._binding.get_outputs()[-1].numpy()[0]
+        return self._binding.get_outputs()[-1].numpy()
 
     def prompt(self, tokens, chunk=0):
-        """Logits of the last token. chunk: the most tokens of a call; 0: all at once."""
-        size = chunk or len(tokens)
-        for begin in range(0, len(tokens), size):
-            logits = self.step(tokens[begin:begin + size])
-        return logits[-1]
+        """Logits of the last token, [rows, vocabulary]. chunk: the most tokens of a call; 0: all at once."""
+        tokens = np.array(tokens, np.int64).reshape(self.rows, -1)
+        size = chunk or tokens.shape[1]
+        for begin in range(0, tokens.shape[1], size):
+            logits = self.step(tokens[:, begin:begin + size])
+        return logits[:, -1]
 
 
 def greedy(sequence, prompt, new, chunk=0):
-    """(new tokens, seconds until the first, seconds of each later one)"""
+    """(new tokens of each row, seconds until the first, seconds of each later one)"""
     times = [time.perf_counter()]
     logits, tokens = sequence.prompt(prompt, chunk), []
     while True:
-        tokens.append(int(logits.argmax()))
+        tokens.append(logits.argmax(axis=-1))
         times.append(time.perf_counter())
         if len(tokens) == new:
-            return tokens, times[1] - times[0], np.diff(times[1:])
-        logits = sequence.step(tokens[-1:])[-1]
+            return np.stack(tokens, axis=1).tolist(), times[1] - times[0], np.diff(times[1:])
+        logits = sequence.step(tokens[-1])[:, -1]
 
 
 def genai(folder, prompt, new, library=None, options=None):
@@ -100,7 +104,7 @@ def genai(folder, prompt, new, library=None, options=None):
     import onnxruntime_genai
 
     if library is not None:
-        onnxruntime_genai.register_execution_provider_library(NAME, str(library))
+        onnxruntime_genai.register_execution_provider_library(NAME, os.path.abspath(library))
     config = onnxruntime_genai.Config(str(folder))
     if options is not None:
         config.clear_providers()
@@ -136,7 +140,7 @@ def main():
         return
     made = session(str(options.model), options.winnow, settings, options.threads)
     shared = len(prompt) + options.new if options.shared else 0
-    tokens, first, later = greedy(Sequence(made, shared), prompt, options.new, options.chunk)
+    [tokens], first, later = greedy(Sequence(made, shared), prompt, options.new, options.chunk)
     print(*tokens)
     print(f"first {first:.3f} s, later {1e3 * np.median(later) if len(later) else 0:.2f} ms")
 

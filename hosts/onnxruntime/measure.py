@@ -10,8 +10,9 @@ other cache is a configuration of Winnow's, which runs the model without past an
 --chunk tokens. Tables are in Markdown.
 
 Memory is resident memory: its peak while decoding less what it was after the model was loaded and had computed one
-short prompt, and the peak of the whole process. `limit` lets "ort" decode --tokens, and gives each cache as much
-memory for half as many again: it kills a process whose resident memory grows beyond that.
+short prompt, and the peak of the whole process. `limit` lets "shared", which takes less than "ort", decode --tokens,
+and gives each cache as much memory for as many tokens and for half as many again: it kills a process whose resident
+memory grows beyond that.
 """
 
 import argparse
@@ -50,18 +51,25 @@ class Run:
 
     def __init__(self, options):
         self.options, self.text = options, json.loads(options.ids.read_text())
-        self.open(options.tokens)
+        self.open(options.tokens, options.rows if options.what == "quality" else 1)
 
-    def open(self, most):
-        """Makes a session for sequences of so many tokens, of which a budget is a share."""
+    def open(self, most, rows=1):
+        """Makes a session for batches of sequences of so many tokens, of which a budget is a share."""
         options, self.most = self.options, most
         own = options.cache in OWN
-        settings = {"kv": options.cache, "max_tokens": str(most)} | dict(each.split("=", 1) for each in options.set)
+        settings = {"kv": options.cache, "max_tokens": str(most), "max_batch": str(rows)}
+        settings |= dict(each.split("=", 1) for each in options.set)
         self.session = decode.session(str(options.folder / "model.onnx" if own else options.stripped),
                                       None if own else options.winnow, settings, options.threads)
 
-    def sequence(self):
-        return decode.Sequence(self.session, self.most if self.options.cache == "shared" else 0)
+    def sequence(self, rows=1):
+        return decode.Sequence(self.session, self.most if self.options.cache == "shared" else 0, rows)
+
+    def batches(self, excerpts):
+        """Excerpts by --rows, and a sequence for each batch."""
+        for begin in range(0, len(excerpts), self.options.rows):
+            rows = excerpts[begin:begin + self.options.rows]
+            yield self.sequence(len(rows)), np.array(rows)
 
     def excerpts(self, count, length):
         """Parts of the text, evenly spaced."""
@@ -88,22 +96,22 @@ class Run:
 
     def quality(self):
         options = self.options
-        texts = [decode.greedy(self.sequence(), prompt, options.new, options.chunk)[0]
-                 for prompt in self.excerpts(options.prompts, options.prompt)]
-        self.open(options.context)
-        losses = [self.loss(tokens) for tokens in self.excerpts(options.contexts, options.context)]
+        texts = [text for sequence, prompts in self.batches(self.excerpts(options.prompts, options.prompt))
+                 for text in decode.greedy(sequence, prompts, options.new)[0]]
+        self.open(options.context, options.rows)
+        losses = [loss for sequence, tokens in self.batches(self.excerpts(options.contexts, options.context))
+                  for loss in self.losses(sequence, tokens)]
         return {"texts": texts, "losses": losses}
 
-    def loss(self, tokens):
-        """Mean negative log-likelihood of the second half, decoded token by token after the first."""
-        half, sequence = len(tokens) // 2, self.sequence()
-        logits, total = sequence.prompt(tokens[:half], self.options.chunk), 0.0
-        for token in tokens[half:]:
+    def losses(self, sequence, tokens):
+        """Mean negative log-likelihood of each row's second half, decoded token by token after the first."""
+        half = tokens.shape[1] // 2
+        logits, total = sequence.prompt(tokens[:, :half]), np.zeros(len(tokens))
+        for token in tokens[:, half:].T:
             logits = logits.astype(np.float64)
-            most = logits.max()
-            total += most + math.log(np.exp(logits - most).sum()) - logits[token]
-            logits = sequence.step([token])[-1]
-        return total / (len(tokens) - half)
+            total += np.logaddexp.reduce(logits, axis=-1) - logits[np.arange(len(token)), token]
+            logits = sequence.step(token)[:, -1]
+        return (total / (tokens.shape[1] - half)).tolist()
 
     limit = memory
 
@@ -143,9 +151,10 @@ def memory(options):
     runs = {cache: [] for cache in options.caches}
     for number in range(options.rounds + 1):
         for cache in options.caches:
-            found = child(options, cache)
-            if number > 0:  # before, kernels are compiled
-                runs[cache].append(found)
+            if number > 0:
+                runs[cache].append(child(options, cache))
+            elif cache not in OWN:
+                child(options, cache)  # compiles kernels
     for cache, found in runs.items():
         of = {name: statistics.median(each[name] for each in found) for name in found[0]}
         usual = usual or of["later"]
@@ -174,9 +183,9 @@ def quality(options):
 
 
 def limit(options):
-    usual, longer = [child(options, "ort")["added"] for _ in range(options.rounds)], options.tokens * 3 // 2
+    usual, longer = [child(options, "shared")["added"] for _ in range(options.rounds)], options.tokens * 3 // 2
     most = max(usual) * MARGIN
-    print(f"`ort` takes {min(usual):.0f} to {max(usual):.0f} MiB for {options.tokens} tokens ({options.rounds} "
+    print(f"`shared` takes {min(usual):.0f} to {max(usual):.0f} MiB for {options.tokens} tokens ({options.rounds} "
           f"processes). What takes more than {most:.0f} MiB is killed.\n")
     print_head("cache", f"{options.tokens} tokens", f"{longer} tokens")
     for cache in options.caches:
@@ -195,11 +204,12 @@ def arguments():
                         help="instead of the usual ones; ort, shared, or a configuration")
     parser.add_argument("--threads", type=int, default=0, help="of ORT; 0: as many as there are cores")
     parser.add_argument("--chunk", type=int, default=256, help="the most tokens of a call of a prompt")
-    parser.add_argument("--rounds", type=int, default=3, help="processes for each cache, in turns; limit: for ort")
+    parser.add_argument("--rounds", type=int, default=3, help="processes for each cache, in turns; limit: for shared")
     parser.add_argument("--tokens", type=int, default=2048, help="memory, limit: of the sequence")
     parser.add_argument("--new", type=int, default=64, help="of these, or after each prompt, decoded greedily")
     parser.add_argument("--prompts", type=int, default=200, help="quality: how many")
     parser.add_argument("--prompt", type=int, default=448, help="quality: tokens of a prompt")
+    parser.add_argument("--rows", type=int, default=8, help="quality: sequences of a batch")
     parser.add_argument("--contexts", type=int, default=4, help="quality: for the perplexity")
     parser.add_argument("--context", type=int, default=2048, help="quality: tokens of one")
     parser.add_argument("--child", help=argparse.SUPPRESS)

@@ -147,7 +147,7 @@ class Files(unittest.TestCase):
         self.assertTrue(data.samefile(target.with_name(data.name)))
         data.write_bytes(content)
         self.assertEqual(strip_cache_files(self.source, target), 3)  # again, over the first one
-        tokens = [greedy(Sequence(session(str(path))), PROMPT, 1)[0] for path in (self.source, target)]
+        tokens = [greedy(Sequence(session(str(path))), PROMPT, 1)[0][0] for path in (self.source, target)]
         self.assertEqual(*tokens)
 
     def test_a_model_may_be_changed_in_place(self):
@@ -265,7 +265,7 @@ class WithProvider(unittest.TestCase):
     def logits(self, session, tokens):
         """Of a prompt in two calls, and of one token at a time."""
         sequence, ends = Sequence(session), [0, 40, 55, *range(56, 71)]
-        return np.concatenate([sequence.step(tokens[begin:end]) for begin, end in zip(ends, ends[1:])])
+        return np.concatenate([sequence.step(tokens[begin:end])[0] for begin, end in zip(ends, ends[1:])])
 
 
 if __name__ == "__main__":
