@@ -121,6 +121,28 @@ def into_branches(graph, computed=False):
                                        then_branch=branches[0], else_branch=branches[1]))
 
 
+def into_loop(graph):
+    """Moves all nodes into the body of a Loop, which has inputs and reads values of the graph around it."""
+    body = onnx.GraphProto(name="body")
+    body.input.extend([helper.make_tensor_value_info("iteration", TensorProto.INT64, []),
+                       helper.make_tensor_value_info("goes_on", TensorProto.BOOL, [])])
+    body.node.extend(graph.node)
+    body.node.append(helper.make_node("Identity", ["goes_on"], ["still"]))
+    body.output.append(helper.make_tensor_value_info("still", TensorProto.BOOL, []))
+    body.output.extend(graph.output)
+    graph.initializer.append(numpy_helper.from_array(np.array(1), "times"))
+    outputs = [f"all_{output.name}" for output in graph.output]
+    del graph.node[:], graph.output[:]
+    graph.node.append(helper.make_node("Loop", ["times", ""], outputs, body=body))
+    graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
+
+
+def into_bfloat16(graph):
+    for value in [*graph.input, *graph.output]:
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.BFLOAT16
+
+
 def with_function(model):
     """The bytes of a model with a function, which the runtime inlines."""
     loaded = onnx.load_from_string(model)

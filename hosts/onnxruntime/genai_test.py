@@ -9,6 +9,7 @@ What follows the library are options of the provider. Without the library only w
 import dataclasses
 import gc
 import json
+import os
 import sys
 import tempfile
 import unittest
@@ -32,7 +33,7 @@ SHAPES = {"separate": models.Shape(), "packed": models.Shape(packed=True, rotary
           "bias": models.Shape(bias=True, heads=4, kv_heads=4), "no rotation": models.Shape(rotary="none")}
 NEW = 32
 if LIBRARY:
-    genai.register_execution_provider_library(NAME, LIBRARY)
+    genai.register_execution_provider_library(NAME, os.path.abspath(LIBRARY))
 
 
 def model_of(folder, options=None):

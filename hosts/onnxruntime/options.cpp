@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
-#include <string_view>
 
 namespace winnow::ort {
 
@@ -35,12 +34,24 @@ void set(Options& options, std::string_view key, const char* value) {
         options.max_tokens = number_of(key, value, most_tokens);
     else if (key == "max_batch")
         options.max_batch = number_of(key, value, most_rows);
+    else if (key == "pressure")
+        options.pressure = pressure_of(key, value);
     else
         throw Error(std::string(provider_name) + " has no option " + std::string(key) +
-                    ", expected kv, device, backend, report, max_tokens or max_batch");
+                    ", expected kv, device, backend, report, max_tokens, max_batch or pressure");
 }
 
 } // namespace
+
+double pressure_of(std::string_view key, std::string_view text) {
+    if (text == "auto") return -1;
+    double share = 0;
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), share);
+    if (failure != std::errc() || end != text.data() + text.size() || !(share >= 0 && share <= 1))
+        throw Error(std::string(provider_name) + ": " + std::string(key) + "=" + std::string(text) +
+                    ", expected auto, or a share from 0 to 1");
+    return share;
+}
 
 Options read_options(const OrtSessionOptions* session) {
     OrtKeyValuePairs* entries = nullptr;

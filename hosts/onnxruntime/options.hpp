@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "runtime.hpp"
 
@@ -17,7 +18,11 @@ struct Options {
     std::string report;     // the file of the report; "": none
     int64_t max_tokens = 0; // of a sequence; 0: as many as the model's cos caches have rows for
     int64_t max_batch = 1;  // rows of a batch, each a sequence of its own
+    double pressure = 0;    // of memory, 0 to 1; negative: the system's
 };
+
+// Memory pressure: "auto" or a share. Throws where it is neither. key: the option's name, for the message.
+double pressure_of(std::string_view key, std::string_view text);
 
 // Throws where an option is unknown or no number of its kind.
 Options read_options(const OrtSessionOptions* session);

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string_view>
 
 namespace winnow::ort {
 
 namespace {
 
-constexpr const char* reset_option = "winnow.reset";
+constexpr const char *reset_option = "winnow.reset", *pressure_option = "winnow.pressure";
 
 std::string joined(const std::vector<std::string>& names) {
     std::string text;
@@ -152,11 +153,14 @@ void Provider::compile(const OrtGraph** graphs, const OrtNode** fused, size_t co
 }
 
 void Provider::begin_run(const OrtRunOptions* options) {
-    const char* given = options ? api().GetRunConfigEntry(options, reset_option) : nullptr;
+    const auto entry = [&](const char* name) { return options ? api().GetRunConfigEntry(options, name) : nullptr; };
+    const char* given = entry(reset_option);
     const std::string_view reset = given ? given : "0";
     if (reset != "0" && reset != "1")
         throw Error("the run option " + std::string(reset_option) + " is " + std::string(reset) + ", expected 0 or 1");
-    cache_.begin_run(reset == "1");
+    std::optional<double> pressure;
+    if (const char* told = entry(pressure_option)) pressure = pressure_of(pressure_option, told);
+    cache_.begin_run(reset == "1", pressure);
 }
 
 } // namespace winnow::ort

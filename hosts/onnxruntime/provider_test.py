@@ -7,6 +7,7 @@ A sample has a few forms of attention alone: a backend with kernels has to compi
 
 import ctypes
 import json
+import os
 import threading
 import unittest
 from pathlib import Path
@@ -14,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from attention_models import (POSITIONS, UNSERVED, Shape, changed, into_branches, into_multi_head_attention, make_model,
-                              random_rows, with_function)
+from attention_models import (POSITIONS, UNSERVED, Shape, changed, into_bfloat16, into_branches, into_loop,
+                              into_multi_head_attention, make_model, random_rows, with_function)
 from provider_session import (BACKEND, EXTENT, FOLDER, LIBRARY, NUMBERS, Session, Host, anew, logged, make_session,
                               options, reference)
 import winnowkv.onnxruntime  # noqa: E402  whose folder provider_session.py has told
@@ -233,6 +234,17 @@ class Outputs(unittest.TestCase):
         self.assertLessEqual(report["resident_slots"], 2 * 40)
         self.assertTrue(report["kv"].startswith("h2o:"), report["kv"])
 
+    def test_memory_pressure(self):
+        shape = Shape(layers=((4, 2, 64),), rotary=True).without_past()
+        pressed = onnxruntime.RunOptions()
+        pressed.add_run_config_entry("winnow.pressure", "0.9")
+        for pressure, run_options, is_pressed in (("0", None, False), ("0", pressed, True), ("1", None, True)):
+            winnow = Session(shape, kv="hierarchical:budget=1/1,recent_shallow=8,k=q8_0,v=q8_0", pressure=pressure)
+            winnow.host.prompt(random_rows(shape, np.random.default_rng(5), 1, 40), [40])
+            for length in range(41, 61):  # less than 7/10 of the budget
+                winnow.host.run(random_rows(shape, np.random.default_rng(length), 1, 1), [length],
+                                run_options=run_options if length == 41 else None)
+            self.assertEqual(winnow.report()["evictions"] > 0, is_pressed, (pressure, run_options))
 
     def test_a_file_of_the_configuration_is_read(self):
         shape = Shape(layers=((4, 2, 64),) * 2, rotary=True).without_past()
@@ -265,6 +277,7 @@ class Refusals(unittest.TestCase):
         for given, text in (({"budget": "1/4"}, "has no option budget, expected kv, device, backend, report"),
                             ({"max_tokens": "many"}, "max_tokens=many, expected a number from 1 to"),
                             ({"max_batch": "0"}, "max_batch=0, expected a number from 1 to 4096"),
+                            ({"pressure": "1.5"}, "pressure=1.5, expected auto, or a share from 0 to 1"),
                             ({"kv": "h3o"}, "h3o"),
                             ({"backend": "/nonesuch/libwinnow.so"}, "cannot load backend"),
                             ({"report": "/nonesuch/report.json"}, "report=/nonesuch/report.json: cannot be written")):
@@ -390,6 +403,8 @@ class Claims(unittest.TestCase):
             self.assertEqual(self.refused_nodes(model), sorted(
                 (f"{branch}_attention_{layer}", "it lies in the body of an If, a Loop or a Scan")
                 for branch in ("then", "else") for layer in range(2)))
+        self.assertEqual(self.refused_nodes(changed(plain, into_loop)), [
+            (f"attention_{layer}", "it lies in the body of an If, a Loop or a Scan") for layer in range(2)])
         alike = make_model(Shape(layers=((4, 4, 32), (2, 2, 16))).without_past())
         reason = "MultiHeadAttention takes positions from the length of past, and Winnow returns an empty past"
         self.assertEqual(self.refused_nodes(changed(alike, into_multi_head_attention)),
@@ -405,9 +420,14 @@ class Claims(unittest.TestCase):
                          [(f"attention_{layer}", "it has an attention_bias") for layer in range(2)])
 
     def test_a_session_that_nobody_could_compute(self):
-        with self.assertRaisesRegex(Exception, "Winnow does not compute the attention node attention_.: it has an "
-                                               "attention_bias. ONNX Runtime cannot compute it either"):
-            make_session(make_model(Shape(bias=True).without_past()), options())
+        plain = CASES["plain"].without_past()
+        for model, reason in ((make_model(Shape(bias=True).without_past()), "it has an attention_bias"),
+                              (make_model(Shape(hidden="hidden").without_past()),
+                               "the model does not tell how long a row of the query is"),
+                              (changed(make_model(plain), into_bfloat16), "the query is neither float nor float16")):
+            with self.assertRaisesRegex(Exception, "Winnow does not compute the attention node attention_.: "
+                                                   f"{reason}. ONNX Runtime cannot compute it either"):
+                make_session(model, options())
 
     def test_the_log_names_all_nodes(self):
         for shape, text in ((CASES["plain"], "computed by Winnow"), (Shape(bias=True), "left to ONNX Runtime")):
@@ -465,12 +485,12 @@ class Library(unittest.TestCase):
             self.assertEqual(old.asked, asked)
 
     def test_it_can_be_unloaded_and_loaded_again(self):
-        for _ in range(2):
+        for library in (os.path.relpath(LIBRARY), None):
             Session(CASES["plain"]).report()
             onnxruntime.unregister_execution_provider_library("winnow")
             self.assertEqual([device for device in onnxruntime.get_ep_devices()
                               if device.ep_name == winnowkv.onnxruntime.PROVIDER], [])
-            winnowkv.onnxruntime.register()
+            winnowkv.onnxruntime.register(library=library)
 
 
 if __name__ == "__main__":

@@ -62,14 +62,18 @@ void SessionCache::make() {
     const ggml::Resources resources(meaning, names, layers_.front().kv_num_heads);
     resources.hand_to(desc);
     backend_.expect(backend_.caches().create(backend_.context(), &desc, &cache_));
+    if (options_.pressure != 0) backend_.expect(backend_.caches().set_pressure(cache_, options_.pressure));
     config_ = meaning.config;
     lengths_.assign(static_cast<size_t>(options_.max_batch), std::vector<int64_t>(layers_.size(), 0));
 }
 
-void SessionCache::begin_run(bool reset) {
+void SessionCache::begin_run(bool reset, std::optional<double> pressure) {
     if (is_running_.exchange(true))
         throw Error("another Run of this session is going on, expected one at a time: all Runs share one cache",
                     ORT_FAIL);
+    const int32_t status = cache_ && pressure ? backend_.caches().set_pressure(cache_, *pressure) : WINNOW_OK;
+    if (status != WINNOW_OK) is_running_ = false; // end_run does not follow
+    backend_.expect(status);
     is_reset_ = reset;
     is_present_bound = false;
     placed_.clear();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,8 @@ public:
     void add_layers(const std::vector<AttentionNode>& nodes);
 
     // A Run of the session. begin_run throws while another Run is going on. reset: the Run begins anew, also with a
-    // single token.
-    void begin_run(bool reset);
+    // single token. pressure: the memory pressure from now on; none: as before.
+    void begin_run(bool reset, std::optional<double> pressure);
     void end_run() noexcept;
 
     // Appends the tokens of a layer and lets them attend. `all_tokens`: the rows have one length in the tensors, of

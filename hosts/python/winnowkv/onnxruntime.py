@@ -13,6 +13,7 @@ are.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 from winnowkv import _files
@@ -39,14 +40,15 @@ def register(name: str = "winnow", library: str | None = None) -> None:
                           "providers from libraries")
     if not _devices(runtime):
         _files.set_driver()
-        runtime.register_execution_provider_library(name, library or get_library_path())
+        # ONNX Runtime looks for a relative path in its own folder.
+        runtime.register_execution_provider_library(name, os.path.abspath(library or get_library_path()))
 
 
 def session_options(base: Any = None, **options: str | int) -> Any:
     """SessionOptions by which a session has its attention in Winnow: `base`, or new ones.
 
-    options: those of the provider, kv, device, backend, report, max_tokens and max_batch. Registers the plugin if that
-    was not done. Raises as register(); an option is refused where the session is made."""
+    options: those of the provider, kv, device, backend, report, max_tokens, max_batch and pressure. Registers the
+    plugin if that was not done. Raises as register(); an option is refused where the session is made."""
     register()
     runtime: Any = importlib.import_module("onnxruntime")
     made = runtime.SessionOptions() if base is None else base
