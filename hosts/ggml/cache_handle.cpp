@@ -63,11 +63,11 @@ void CacheHandle::tell_pressure() {
     if (pressure_ != 0) expect(caches().set_pressure(cache_, pressure_));
 }
 
-uint64_t CacheHandle::count_of(int64_t stream, int64_t layer, int64_t head) const {
+winnow_cache_tokens CacheHandle::counts_of(int64_t stream, int64_t layer, int64_t head) const {
     winnow_cache_tokens look{};
     look.struct_size = sizeof look;
     expect(caches().tokens(cache_, stream, layer, head, &look));
-    return look.count;
+    return look;
 }
 
 winnow_cache_stats CacheHandle::stats_of(int64_t stream) const {
@@ -78,7 +78,7 @@ winnow_cache_stats CacheHandle::stats_of(int64_t stream) const {
 }
 
 std::vector<int32_t> CacheHandle::cells_of(int64_t stream, int64_t layer, int64_t head) const {
-    std::vector<int64_t> cells(count_of(stream, layer, head));
+    std::vector<int64_t> cells(counts_of(stream, layer, head).count);
     winnow_cache_tokens look{};
     look.struct_size = sizeof look;
     look.capacity = cells.size();

@@ -46,7 +46,8 @@ public:
 
     // The cells of a stream whose tokens a head holds, ascending.
     std::vector<int32_t> cells_of(int64_t stream, int64_t layer, int64_t head) const;
-    uint64_t count_of(int64_t stream, int64_t layer, int64_t head) const;
+    // How many tokens a head holds, and how many its layer has had.
+    winnow_cache_tokens counts_of(int64_t stream, int64_t layer, int64_t head) const;
     winnow_cache_stats stats_of(int64_t stream) const; // -1: of all streams
     // Forgets the dead, and anchors the first tokens of sequences.
     void apply(const CellTracker::Opening& opening, int64_t stream);

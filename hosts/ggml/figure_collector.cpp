@@ -94,15 +94,40 @@ void FigureCollector::keep_fullest(CacheFigures& figures, const winnow_cache_sta
     for (int64_t layer = 0; layer < figures.layers; ++layer) {
         for (int64_t stream = 0; stream < figures.streams; ++stream) {
             for (int64_t head = 0; head < figures.kv_heads; ++head)
-                figures.resident_of_layers[static_cast<size_t>(layer)] += cache_.count_of(stream, layer, head);
+                figures.resident_of_layers[static_cast<size_t>(layer)] += cache_.counts_of(stream, layer, head).count;
         }
     }
+}
+
+// A graph may come in parts, and a report after any of them: layers that have not had the newest tokens yet have fewer
+// than the stream, which counts those of its longest layer.
+std::vector<LayerFigures> FigureCollector::layers_now(const std::vector<winnow_cache_stats>& streams) const {
+    std::vector<LayerFigures> layers;
+    for (const std::string& name : cache_.shape().layer_names())
+        layers.push_back({name, 0, std::vector<uint64_t>(static_cast<size_t>(figures_.kv_heads), 0)});
+    for (size_t stream = 0; stream < streams.size(); ++stream) {
+        std::vector<uint64_t> had;
+        for (size_t layer = 0; layer < layers.size(); ++layer) {
+            winnow_cache_tokens counts{};
+            for (size_t head = 0; head < layers[layer].resident.size(); ++head) {
+                counts = cache_.counts_of(static_cast<int64_t>(stream), static_cast<int64_t>(layer),
+                                          static_cast<int64_t>(head));
+                layers[layer].resident[head] += counts.count;
+            }
+            had.push_back(static_cast<uint64_t>(counts.next_position));
+        }
+        const uint64_t most = had.empty() ? 0 : *std::max_element(had.begin(), had.end());
+        for (size_t layer = 0; layer < layers.size(); ++layer)
+            layers[layer].tokens += streams[stream].tokens - std::min(streams[stream].tokens, most - had[layer]);
+    }
+    return layers;
 }
 
 CacheFigures FigureCollector::now(uint64_t tokens_seen) const {
     CacheFigures figures = with_present(figures_);
     figures.tokens_seen = tokens_seen;
     for (int64_t stream = 0; stream < figures.streams; ++stream) figures.of_streams.push_back(cache_.stats_of(stream));
+    figures.of_layers = layers_now(figures.of_streams);
     if (profile_) {
         AttentionProfile ended = *profile_;
         ended.end_sequences();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "attention_profile.hpp"
 #include "cache_handle.hpp"
@@ -49,6 +50,7 @@ public:
 private:
     CacheFigures with_present(CacheFigures figures) const;
     void keep_fullest(CacheFigures& figures, const winnow_cache_stats& now) const;
+    std::vector<LayerFigures> layers_now(const std::vector<winnow_cache_stats>& streams) const;
 
     const CacheHandle& cache_;
     CacheFigures figures_;

@@ -13,6 +13,13 @@ namespace winnow::ggml {
 // By stream, layer and head the cells whose tokens are resident, ascending.
 using ResidentCells = std::vector<std::vector<std::vector<std::vector<int32_t>>>>;
 
+// What a layer holds now, in all streams together.
+struct LayerFigures {
+    std::string name;
+    uint64_t tokens = 0;            // appended to it and not removed, evicted ones too
+    std::vector<uint64_t> resident; // in each KV head
+};
+
 struct CacheFigures {
     std::string name;   // of its first tensor
     std::string asked;  // the string as it was given
@@ -35,6 +42,7 @@ struct CacheFigures {
     std::vector<uint64_t> resident_of_layers;                    // then, over KV heads and streams
     // Now, or when it ended: of llama-server a stream is a slot, unless its slots share their cells.
     std::vector<winnow_cache_stats> of_streams;
+    std::vector<LayerFigures> of_layers; // at the same time
     // Where WINNOW_REPORT_WITH asks for it: of the newest tokens that there were.
     ResidentCells resident;
     std::vector<LayerProfile> profile;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <unistd.h>
 
 namespace winnow::ggml {
 
@@ -41,6 +42,10 @@ Json json_of(const winnow_cache_stats& stream) {
             {"resident_slots", stream.resident_slots},
             {"bytes", stream.bytes},
             {"evictions", stream.evictions}};
+}
+
+Json json_of(const LayerFigures& layer) {
+    return {{"name", layer.name}, {"tokens", layer.tokens}, {"resident", layer.resident}};
 }
 
 Json json_of(const CacheFigures& figures) {
@@ -86,7 +91,8 @@ Json json_of(const CacheFigures& figures) {
                    {"scratch_bytes", figures.scratch_bytes},
                    {"full_bytes", figures.full_bytes},
                    {"resident_of_layers", figures.resident_of_layers},
-                   {"of_streams", array_of(figures.of_streams)}};
+                   {"of_streams", array_of(figures.of_streams)},
+                   {"of_layers", array_of(figures.of_layers)}};
     if (!figures.resident.empty()) object["resident"] = figures.resident;
     if (!figures.profile.empty()) object["profile"] = array_of(figures.profile);
     return object;
@@ -140,6 +146,7 @@ std::string to_json(const ReportContents& contents) {
     const Json report = {{"backend", api.backend_name},
                          {"backend_version", api.backend_version},
                          {"ggml_version", ggml_version},
+                         {"pid", getpid()},
                          {"device", device.name},
                          {"platform", device.platform},
                          {"driver_version", device.driver_version},
