@@ -78,7 +78,7 @@ LLAMA_CPP_BUILDS = {
 }
 LLAMA_CPP = next(iter(LLAMA_CPP_RELEASES))
 MLX = "0.32.4"
-NUMPY = ("numpy==2.4.6", "ml_dtypes==0.6.0", "mypy==2.4.1")
+NUMPY = ("numpy==2.4.6", "ml_dtypes==0.6.0", "mypy==2.4.1", "textual==8.2.8")
 # Releases of onnxruntime, each with one of onnxruntime-genai: the newest, the oldest in which genai runs a model
 # without past and present, and the oldest that loads execution providers. Tests need the packages below them, and
 # making and measuring models of GGUF files needs those of ONNX_MODELS, too.
@@ -185,7 +185,7 @@ def mlx_python():
 
 
 def numpy_python():
-    """A Python that can import numpy with bfloat16, and check types, to test the Python package."""
+    """A Python that can import numpy with bfloat16, check types and draw on a terminal, to test the Python package."""
     return python_with(f"numpy-{versions(NUMPY)}", NUMPY)
 
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <exception>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -93,6 +94,7 @@ void add_other_programs(CLI::App& app) {
     app.add_subcommand("calibrate", "The same, and train the networks of the policy learned and codebooks of recall");
     app.add_subcommand("allocate", "Find the layers of a model that are worth more bits, and those that bear fewer");
 
+    app.add_subcommand("top", "Show by layer and head what the caches of a running process hold (Python package)");
     app.add_subcommand("tune", "Find how a backend best divides its work on a device, for the file that it reads");
     app.add_subcommand("bench", "Measure how fast the operations are, against what the memory gives and ggml");
 }
@@ -103,6 +105,9 @@ void start_other_program(int argc, char** argv) {
     if (name == "bench") run_bench(argc - 2, argv + 2);
     if (name == "tune") run_bench(argc - 1, argv + 1);
     if (name == "eval") run_eval(argc - 2, argv + 2);
+    if (name == "top")
+        throw std::runtime_error("top is a part of the Python package winnowkv: install its wheel, then call python3 -m "
+                                 "winnowkv top");
     for (const char* const other : {"profile", "calibrate", "allocate"})
         if (name == other) run_eval(argc - 1, argv + 1);
 }
