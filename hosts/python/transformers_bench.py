@@ -40,7 +40,8 @@ def arguments():
                         help="sdpa, configurations of Winnow, and dequantize:CONFIG")
     parser.add_argument("--threads", type=int, default=2, help="of torch's pool and of the driver's")
     parser.add_argument("--driver-threads", type=int, help="of the driver's, where they are to differ")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5,
+                        help="after one that compiles kernels and does not count; 0: it counts")
     parser.add_argument("--cpu-time", action="store_true", help="processor time; with --threads 1")
     return parser.parse_args()
 
@@ -104,7 +105,7 @@ def main():
                 if cache is not None:
                     cache.reset()
                 times = measure(model, ids, options.new, cache, clock)
-                if number > 0:  # the first round compiles kernels
+                if number > 0 or options.rounds == 0:
                     measured.append(times)
         for cache in caches.values():
             cache.close()
