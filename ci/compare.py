@@ -18,7 +18,7 @@ from parts import Failure, say
 from processes import MIB, Kind
 
 sys.path.append(str(parts.SOURCE / "tests" / "ggml"))
-import launch  # noqa: E402  of lab/eval, as processes has it on the path
+import environment  # noqa: E402  of tools/calibrate, as processes has it on the path
 import sized_models  # noqa: E402
 
 KV_STRINGS = ("winnow", "winnow:budget=1/2", "winnow:budget=1/4", "winnow:budget=1/8")
@@ -134,18 +134,18 @@ def to_json(context, kind, run):
 
 
 def draw(rows, path, title):
-    """Draws it with matplotlib, which is in the environment of `winnow eval`."""
+    """Draws it with matplotlib, which is in the environment of `winnow calibrate`."""
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump(rows, file)
         file.flush()
-        parts.run([launch.python(), "-B", parts.SOURCE / "ci" / "compare_plot.py", path, title, file.name])
+        parts.run([environment.own_python(), "-B", parts.SOURCE / "ci" / "compare_plot.py", path, title, file.name])
 
 
 def main():
     options = arguments()
     parts.setup("quickstart")
     if options.plot:
-        launch.python()  # which may have to install it, and had better fail now
+        environment.own_python()  # which may have to install it, and had better fail now
     if options.sized:
         folder = parts.CACHE / "sized-models"
         folder.mkdir(parents=True, exist_ok=True)

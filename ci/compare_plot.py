@@ -3,7 +3,7 @@ context.
 
     compare_plot.py PICTURE.svg TITLE RESULTS.json...
 
-Runs in the virtual environment of `winnow eval`, which has matplotlib.
+Runs in the virtual environment of `winnow calibrate`, which has matplotlib.
 """
 
 import json
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import matplotlib
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "lab" / "eval"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools" / "calibrate"))
 
-from winnow_eval import plots  # noqa: E402  which chooses a backend without a display
+from winnow_calibrate import drawing  # noqa: E402  which chooses a backend without a display
 
 from matplotlib import pyplot, ticker  # noqa: E402  after that choice
 
 COLOURS = ("#0072b2", "#56b4e9", "#8c8c8c", "#d55e00", "#e69f00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a")
-STYLE = plots.STYLE | {"svg.hashsalt": "winnow compare"}
+STYLE = drawing.STYLE | {"svg.hashsalt": "winnow compare"}
 PANELS = (("memory of the process (MiB)", lambda row: row["peak_bytes"] / 2**20),
           ("prompt (tokens/s)", lambda row: row["prompt_tokens_per_second"]),
           ("generation (tokens/s)", lambda row: row["tokens_per_second"]))
@@ -53,7 +53,7 @@ def main():
     rows = [row for each in results for row in json.loads(Path(each).read_text(encoding="utf-8"))]
     with matplotlib.rc_context(STYLE):
         figure = picture(rows, title)
-        plots.save(figure, Path(path))
+        drawing.save(figure, Path(path))
 
 
 main()

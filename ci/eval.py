@@ -56,8 +56,8 @@ def main():
     if given("--help", arguments):
         print(f"{__doc__}\nWhat `winnow {task}` says:\n")
     if any(given(option, arguments) for option in NOTHING_RUNS):
-        command = [sys.executable, "-B", parts.SOURCE / "lab" / "eval" / "launch.py",
-                   *([task] if task != "eval" else []), *arguments]
+        folder = ("tools", "calibrate") if task in ("calibrate", "profile") else ("lab", "eval")
+        command = [sys.executable, "-B", parts.SOURCE.joinpath(*folder) / "launch.py", task, *arguments]
     elif not given("--text", arguments):
         raise Failure("--text: missing; expected a file with the text to measure on, or one of "
                       f"{', '.join(texts.TEXTS)} (see ci/eval --help)")
@@ -71,7 +71,8 @@ def main():
         if not given("--llama-cpp", arguments):
             programs = parts.llama_cpp_release_build("llama-completion", PROGRAMS[task]) / "bin"
             arguments = ["--llama-cpp", str(programs), *arguments]
-        build = parts.winnow_build("winnow", "winnow_measure")
+        measures = task in ("eval", "allocate")
+        build = parts.winnow_build("winnow", *(["winnow_measure"] if measures else []))
         if not given("--plugin", arguments):
             arguments = ["--plugin", str(build / "lib" / "libwinnow_ggml.so"), *arguments]
         command = [build / "bin" / "winnow", task, *arguments]

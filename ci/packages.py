@@ -35,8 +35,9 @@ for backend in reference opencl; do
     /var/tmp/consumer $backend | tee /tmp/said
     grep -qE "^$backend [0-9]+ devices from /usr/lib/[^/]+/winnow/" /tmp/said
 done
-test -e /usr/share/winnow/eval/launch.py
-for package in libwinnow0 libwinnow-dev winnow-tools winnow-ggml winnow-onnxruntime; do
+test -e /usr/share/winnow/tools/calibrate/launch.py
+test -e /usr/share/winnow/lab/eval/launch.py
+for package in libwinnow0 libwinnow-dev winnow-tools winnow-lab winnow-ggml winnow-onnxruntime; do
     grep -q 'Apache License' /usr/share/doc/$package/copyright
 done
 ls /usr/lib/*/libwinnow_ggml.so /usr/lib/*/libwinnow_ggml-*.so /usr/lib/*/libwinnow_onnxruntime.so

@@ -16,8 +16,8 @@ from pathlib import Path
 import parts
 from parts import Failure, say
 
-sys.path.append(str(parts.SOURCE / "lab" / "eval"))
-from winnow_eval import memory  # noqa: E402
+sys.path.append(str(parts.SOURCE / "tools" / "calibrate"))
+from winnow_calibrate import memory  # noqa: E402
 
 MIB = 1 << 20
 TRIES = 12  # a run of a tenth of a second loses its log once in 5 to 50, more when cores are short

@@ -43,8 +43,14 @@ if(WINNOW_BUILD_TOOLS)
         set(plugin winnow-ggml) # which `winnow run` needs
     endif()
     winnow_package(programs winnow-tools utils
-        "The program winnow: what devices can do, what a cache takes, what it costs in quality and in time."
-        COMPONENTS tools eval DEPENDS "${same_library}" RECOMMENDS python3-venv ${plugin})
+        "The program winnow: what devices can do, what a cache takes, and what it costs in time."
+        COMPONENTS tools DEPENDS "${same_library}" RECOMMENDS python3-venv ${plugin})
+endif()
+if(WINNOW_BUILD_LAB)
+    winnow_package(lab winnow-lab science
+        "The command winnow eval: what a configuration of a KV cache costs in quality, through llama.cpp."
+        COMPONENTS lab RECOMMENDS ${plugin}
+        DEPENDS "winnow-tools (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
 endif()
 if(WINNOW_LLAMA_CPP_DIR)
     winnow_package(plugin winnow-ggml libs

@@ -10,10 +10,10 @@
 
 #include "bench.hpp"
 #include "doctor.hpp"
-#include "eval.hpp"
 #include "info.hpp"
 #include "installation.hpp"
 #include "plan/plan.hpp"
+#include "python_programs.hpp"
 #include "run.hpp"
 
 namespace {
@@ -89,10 +89,10 @@ CLI::App* add_path(CLI::App& app, std::string& what) {
 
 void add_other_programs(CLI::App& app) {
     // Their command lines, --help included, are parsed by the program that they are.
-    app.add_subcommand("eval", "Measure what configurations of the KV cache cost in quality, through llama.cpp");
     app.add_subcommand("profile", "Measure how spread out a model's attention is, layer by layer, through llama.cpp");
     app.add_subcommand("calibrate", "The same, and train the networks of the policy learned and codebooks of recall");
-    app.add_subcommand("allocate", "Find the layers of a model that are worth more bits, and those that bear fewer");
+    app.add_subcommand("eval", "Measure what configurations of the KV cache cost in quality (the lab)");
+    app.add_subcommand("allocate", "Find the layers that are worth more bits, and those that bear fewer (the lab)");
 
     app.add_subcommand("top", "Show by layer and head what the caches of a running process hold (Python package)");
     app.add_subcommand("tune", "Find how a backend best divides its work on a device, for the file that it reads");
@@ -104,12 +104,11 @@ void start_other_program(int argc, char** argv) {
     const std::string_view name = argc > 1 ? argv[1] : "";
     if (name == "bench") run_bench(argc - 2, argv + 2);
     if (name == "tune") run_bench(argc - 1, argv + 1);
-    if (name == "eval") run_eval(argc - 2, argv + 2);
     if (name == "top")
         throw std::runtime_error("top is a part of the Python package winnowkv: install its wheel, then call python3 -m "
                                  "winnowkv top");
-    for (const char* const other : {"profile", "calibrate", "allocate"})
-        if (name == other) run_eval(argc - 1, argv + 1);
+    if (name == "profile" || name == "calibrate") run_calibrate(argc - 1, argv + 1);
+    if (name == "eval" || name == "allocate") run_lab(argc - 1, argv + 1);
 }
 
 // How many arguments are the command's own. Those behind -- are of the program that `winnow run` starts.

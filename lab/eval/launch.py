@@ -1,30 +1,16 @@
-"""Starts `winnow eval` in a virtual environment of its own (environment.py).
+"""Starts `winnow eval` and `winnow allocate` in the virtual environment of tools/calibrate.
 
-    launch.py ARGUMENTS...
+    launch.py eval|allocate ARGUMENTS...
 """
 
-import os
 import sys
 from pathlib import Path
 
+HERE = Path(__file__).parent
 sys.dont_write_bytecode = True  # an installed folder stays as it is
+sys.path.append(str(HERE.parents[1] / "tools" / "calibrate"))
 
 import environment  # noqa: E402
 
-HERE = Path(__file__).parent
-
-
-def python():
-    """The Python of the environment for requirements.txt."""
-    return environment.python("eval", HERE / "requirements.txt", "winnow eval")
-
-
-def main():
-    environment.check_python("winnow eval")
-    variables = os.environ | {"PYTHONPATH": str(HERE), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    program = str(python())
-    os.execve(program, [program, "-m", "winnow_eval", *sys.argv[1:]], variables)
-
-
 if __name__ == "__main__":
-    environment.run_main("winnow eval", main)
+    environment.start(f"winnow {sys.argv[1]}", "winnow_eval", HERE)

@@ -15,12 +15,13 @@ import matplotlib
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "eval"))
 
-from winnow_eval import plots  # noqa: E402  which chooses a backend without a display
+import winnow_eval  # noqa: F401, E402  which has tools/calibrate in the path
+from winnow_calibrate import drawing  # noqa: E402  which chooses a backend without a display
 
 from matplotlib import pyplot, ticker  # noqa: E402  after that choice
 
 COLOURS = ("#3a3a3a", "#8c8c8c", "#c4c4c4", "#d55e00", "#e69f00", "#009e73", "#0072b2", "#56b4e9", "#a2559c")
-STYLE = plots.STYLE | {"svg.hashsalt": "winnow bench"}
+STYLE = drawing.STYLE | {"svg.hashsalt": "winnow bench"}
 PICTURES = (".svg", ".png")
 GIB = 1 << 30
 
@@ -145,7 +146,7 @@ def main():
         height = figure.get_figheight()
         figure.tight_layout(rect=(0, .55 / height, 1, 1))
         figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=4)
-        plots.save(figure, options.picture)
+        drawing.save(figure, options.picture)
     if options.table and found == ["growth"]:
         table(report["growth"], options.layers)
 

@@ -3,7 +3,7 @@
 import numpy
 import recorded_rows  # noqa: F401  which has lab/eval in the path
 
-from winnow_eval.plots import COLOURS, draw_one  # which chooses a backend without a display
+from winnow_calibrate.drawing import COLOURS, draw_one  # which chooses a backend without a display
 
 from matplotlib import colors, pyplot, ticker  # noqa: E402  after that choice
 

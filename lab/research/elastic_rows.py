@@ -5,7 +5,7 @@ scale, under other rules for the threshold, and where as many elements become ze
     elastic_rows.py --llama-cpp DIR --plugin libwinnow_ggml.so --model M.gguf --text FILE [--layers N] [--out DIR]
 
 Writes haze.json, haze.png and haze.svg. docs/policies.md has the rule. The rows are those at the end of each context,
-keys rotated to their positions; the queries are of the last eighth. Needs lab/eval/requirements.txt.
+keys rotated to their positions; the queries are of the last eighth. Needs tools/calibrate/requirements.txt.
 """
 
 import argparse
@@ -17,7 +17,8 @@ import numpy
 import recorded_rows
 from recorded_rows import attention
 
-from winnow_eval import Failure, store
+from winnow_eval import Failure
+from winnow_calibrate import storage
 
 SINKS = 64  # first positions, which stay as they are
 FEWEST = 2 * SINKS  # tokens of a context
@@ -302,7 +303,7 @@ def main():
     sides = measure(layers, numpy.random.default_rng(1))
     show(setting, sides)
     made = {"format": 1, "setting": setting, "bands": BANDS, "loss": LOSS, "bins": BINS.tolist(), "sides": sides}
-    store.write_json(given.out / "haze.json", made)
+    storage.write_json(given.out / "haze.json", made)
     for path in elastic_plot.draw(made, given.out):
         print(f"wrote {path}")
 

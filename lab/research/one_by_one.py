@@ -16,8 +16,9 @@ import tempfile
 from pathlib import Path
 
 import recorded_rows  # which has lab/eval in the path
-from winnow_eval import configs, measure, text, weights
-from winnow_eval.host import Host, find_plugin, find_programs
+from winnow_eval import configs, measure
+from winnow_calibrate import text, weights
+from winnow_calibrate.host import Host, find_plugin, find_programs
 
 POLICIES = ("winnow:budget=1/4", "h2o:budget=1/4", "winnow:budget=1/16,recall=host")
 BATCH = 512

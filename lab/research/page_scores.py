@@ -4,7 +4,7 @@ by them. Scores of what a signature tells, and of what it could tell, on keys an
     page_scores.py --llama-cpp DIR --plugin libwinnow_ggml.so --model M.gguf --text FILE [--part second]
 
 The model reads some contexts of the text with its full cache (llama-perplexity); the keys and each 64th query of their
-second halves, in each fourth layer, are what is looked at. Nothing is packed. Needs lab/eval/requirements.txt.
+second halves, in each fourth layer, are what is looked at. Nothing is packed. Needs tools/calibrate/requirements.txt.
 """
 
 import argparse

@@ -17,7 +17,7 @@ Bonuses of layers are chosen on the first half, so that there are as few misses 
 of the second; and of the pages that recall's rule misses which share nearly was picked by the query before, lies near
 one that it picked, was in the hot slots lately, and lies in a block of a file that was read lately, beside the share
 that such pages are of all that are not in the hot slots.
-Needs lab/eval/requirements.txt.
+Needs tools/calibrate/requirements.txt.
 """
 
 import argparse

@@ -10,8 +10,9 @@ import numpy
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "eval"))
 
-from winnow_eval import codebooks, profile, text  # noqa: E402  after its path
-from winnow_eval.host import Host, find_plugin, find_programs  # noqa: E402
+import winnow_eval  # noqa: F401, E402  which has tools/calibrate in the path
+from winnow_calibrate import codebooks, profile, text  # noqa: E402  after its path
+from winnow_calibrate.host import Host, find_plugin, find_programs  # noqa: E402
 
 EVERY = 8  # every so many queries are recorded
 

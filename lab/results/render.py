@@ -1,7 +1,7 @@
 """Fills the pages on quality from the kept results beside this file, and draws their pictures.
 
     render.py            writes the tables between the markers of the pages, and their pictures
-                         (needs lab/eval/requirements.txt)
+                         (needs tools/calibrate/requirements.txt)
     render.py --check    only says whether the tables are what the results give (needs Python alone)
 
 A marker is a pair of lines, and what stands between them is this script's:

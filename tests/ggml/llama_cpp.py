@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Tests import winnow_eval after this.
-sys.path.append(str(Path(__file__).resolve().parents[2] / "lab" / "eval"))
+# Tests import winnow_calibrate after this.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "calibrate"))
 
 DEVICE = ("-dev", "Winnow")  # by which llama.cpp's programs take it
 DISCRETE = "pthread"  # the device that a layer makes a GPU with memory of its own, and no other of PoCL's

@@ -12,7 +12,7 @@ from pathlib import Path
 import llama_cpp
 import random_models
 from llama_cpp import expect
-from winnow_eval import memory
+from winnow_calibrate import memory
 
 EXAMPLE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Contexts. A micro-batch is 512, and each has one that is full. Between the two the growth of processes is compared.

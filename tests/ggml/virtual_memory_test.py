@@ -7,7 +7,7 @@ import time
 
 import llama_cpp
 from llama_cpp import expect
-from winnow_eval import memory
+from winnow_calibrate import memory
 
 CONTEXT = 8192
 BUDGET = 512

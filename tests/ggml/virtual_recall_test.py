@@ -13,7 +13,7 @@ import random_models
 import sized_models
 from llama_cpp import expect
 from llama_server import Server
-from winnow_eval import memory
+from winnow_calibrate import memory
 
 MIB = 1 << 20
 SLOTS, CELLS = 2, 4096  # of both

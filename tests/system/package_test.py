@@ -15,8 +15,8 @@ from command import output_of
 CONSUMER = Path(__file__).resolve().parent / "consumer"
 COMPONENTS = {"library": r"lib/winnow/libwinnow_(opencl|reference)\.so",
               "dev": r"include/winnow/.*\.h|lib/libwinnow_loader\.a|lib/(cmake|pkgconfig)/.*",
-              "tools": r"bin/winnow(-bench)?",
-              "eval": r"share/winnow/eval/.*|bin/winnow-measure",
+              "tools": r"bin/winnow(-bench)?|share/winnow/tools/.*",
+              "lab": r"share/winnow/lab/.*|bin/winnow-measure",
               "conformance": r"bin/winnow-conformance",
               "ggml": r"lib/libwinnow_ggml.*\.so",
               "onnxruntime": r"lib/libwinnow_onnxruntime\.so"}
@@ -57,8 +57,8 @@ def main():
         check_components(build, Path(folder), installed)
         for needed in ("include/winnow/winnow.h", "include/winnow/winnow_call.h", "include/winnow/winnow_cache.h",
                        "include/winnow/winnow_opencl.h", "include/winnow/winnow_loader.h", "bin/winnow",
-                       "bin/winnow-conformance", "share/winnow/eval/launch.py",
-                       "share/winnow/eval/configs/baselines.toml", "share/winnow/eval/winnow_eval/cli.py"):
+                       "bin/winnow-conformance", "share/winnow/tools/calibrate/launch.py",
+                       "share/winnow/lab/eval/configs/baselines.toml", "share/winnow/lab/eval/winnow_eval/cli.py"):
             assert needed in installed, f"{needed} was not installed"
         # The ggml host, where it was built: one library that is loaded, and one for each layout of ggml's.
         built = {path.name for path in (build / "lib").glob("libwinnow_ggml*.so")}
@@ -82,7 +82,8 @@ def main():
         winnow = prefix / "bin" / "winnow"
         assert output_of(winnow, "info").strip(), "winnow info printed nothing"
         assert "inplace:k=q8_0" in output_of(winnow, "eval", "--list-configs"), "winnow eval is not whole"
-        leftovers = [path for path in installed if "share/winnow/eval" in path and ("test" in path or ".pyc" in path)]
+        assert "--context" in output_of(winnow, "calibrate", "--help"), "winnow calibrate is not whole"
+        leftovers = [path for path in installed if "share/winnow" in path and ("test" in path or ".pyc" in path)]
         assert not leftovers, f"installed without need: {leftovers}"
 
 

@@ -64,7 +64,7 @@ LAYERS = [
     {"folder": "tests/conformance", "quoted": PUBLIC + SHARED + r"|abi\.h"},  # C checks that know the headers alone
     {"folder": "tests/faults", "quoted": PUBLIC + SHARED + r"|open_backend\.hpp"},
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
-    {"folder": "lab", "never": CL_HEADERS, "quoted": PUBLIC + r"|canonical_config\.hpp"},
+    {"folder": "lab", "never": CL_HEADERS, "quoted": PUBLIC + r"|(canonical_config|divergence)\.hpp"},
     {"folder": "tools", "never": CL_HEADERS,
      "quoted": PUBLIC + r"|(cache_meaning|canonical_config|kv_rules|number_variables|open_backend)\.hpp"
                r"|(profile_file|whole_file)\.hpp"},

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))
+sys.path.append(str(HERE.parents[2] / "tools" / "calibrate"))
 sys.dont_write_bytecode = True
 
 import environment  # noqa: E402

@@ -10,7 +10,8 @@ import sys
 import time
 
 from python_process import MOST_WORDS, PythonProcess
-from winnow_eval import memory
+import winnow_eval  # noqa: F401  which has tools/calibrate in the path
+from winnow_calibrate import memory
 
 SPARE = 64  # tokens that the cache has room for beyond prompt and answer
 RECENT = 4  # an eviction keeps the first block, and of its tokens the last ones, one in so many

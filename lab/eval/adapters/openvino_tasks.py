@@ -18,7 +18,8 @@ import options
 import rows
 from openvino_answers import BLOCK, Refused
 from winnow_eval import Failure, cli, store, tasks
-from winnow_eval.progress import Progress, say
+from winnow_calibrate import storage
+from winnow_calibrate.progress import Progress, say
 
 HELP = """Whether OpenVINO GenAI still finds a fact of a long text through its caches, and what that takes.
 
@@ -264,7 +265,7 @@ def measure(
         with kept.locked(), Progress(console) as progress, llama_tokens.Tokens(llama_cpp, model) as vocabulary:
             if fresh:
                 kept.forget()
-            version, sha256 = openvino_answers.version(), store.sha256_of(model)
+            version, sha256 = openvino_answers.version(), storage.sha256_of(model)
             identity = {"model": sha256, "version": version}
             asking = Asking(kept, vocabulary, openvino_answers.Answers, identity, model.resolve(), chosen)
             found = run(asking, configs, lengths, trials, progress)

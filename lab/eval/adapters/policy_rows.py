@@ -17,7 +17,8 @@ import typer
 import options
 import torch_plan
 import winnowkv
-from winnow_eval import Failure, cli, store
+from winnow_eval import Failure, cli
+from winnow_calibrate import storage
 
 HELP = """What policies of your own cost in quality, by the logits of a GGUF model in torch on the CPU.
 
@@ -76,7 +77,7 @@ def load_policy(given):
     function = getattr(module, name, None)
     if not callable(function):
         raise Failure(f"POLICY: {path} has no function {name}")
-    return f"{path.name}:{name}", store.sha256_of(path), function
+    return f"{path.name}:{name}", storage.sha256_of(path), function
 
 
 def planned(policies, configs, modes, chunk, queries):
@@ -122,8 +123,8 @@ def start(backend, device, threads):
         context = winnowkv.Context(device, backend=backend, threads=threads)
     except (OSError, winnowkv.Error) as error:
         raise Failure(f"{backend.name}: {error}") from error
-    package = store.sha256_of(*sorted(Path(winnowkv.__file__).parent.glob("*.py")))
-    versions = policy_torch.versions(context, package, store.sha256_of(backend))
+    package = storage.sha256_of(*sorted(Path(winnowkv.__file__).parent.glob("*.py")))
+    versions = policy_torch.versions(context, package, storage.sha256_of(backend))
     return versions, functools.partial(policy_torch.load, context=context), policy_torch.Refused
 
 

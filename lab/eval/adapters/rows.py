@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from winnow_eval import Failure, divergence, given, others, store
+from winnow_eval import Failure, divergence, given, others
+from winnow_calibrate import storage
 
 FORMAT, VERSION = "winnow-eval-rows", 1
 BYTES = 2  # of an element of K or V, whichever type the tool computes with: f16, as the base of winnow eval has it
@@ -47,5 +48,5 @@ def write(path, tool, command, model, text=None, rows=(), tasks=(), remarks=()):
     content = {"format": FORMAT, "version": VERSION, "tool": dict(zip(("name", "version"), tool)),
                "command": list(command), "remarks": list(remarks), "model": dict(zip(("file", "sha256"), model)),
                "text": {"file": text[0], **text[1]} if text else None, "rows": list(rows), "tasks": list(tasks)}
-    store.write_json(path, checked(content))
+    storage.write_json(path, checked(content))
     return content

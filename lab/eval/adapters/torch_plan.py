@@ -7,8 +7,9 @@ from pathlib import Path
 import llama_tokens
 import options
 import rows
-from winnow_eval import Failure, cli, divergence, store, text
-from winnow_eval.progress import Progress, say
+from winnow_eval import Failure, cli, divergence, store
+from winnow_calibrate import storage, text
+from winnow_calibrate.progress import Progress, say
 
 SAME = 1e-6  # mean divergence of the control run, which sums the same numbers in another order
 METHOD = 1  # how a result follows from what the model gives; results of another one are not found again
@@ -162,7 +163,7 @@ def measure(task, tool, planned, start, words, remarks):
                 tokens, bos = vocabulary.of(prepared.read_bytes().decode()), vocabulary.bos
             divergence.check_length(len(tokens), task.contexts, task.count)
             versions, load, refusal = start()
-            sha256 = store.sha256_of(task.model)
+            sha256 = storage.sha256_of(task.model)
             cut = {context: (found, contexts_of(tokens, bos, context, task.count))
                    for context, found in planned.items()}
             plan = Plan(tool, kept, cut, {"model": sha256, "versions": versions})

@@ -1,10 +1,8 @@
-"""`winnow calibrate` on a small text, and `winnow eval` of what it makes: networks by which a policy ranks, and
-codebooks by which recall signs its pages.
+"""`winnow eval` of what `winnow calibrate` made of a small text (tools/calibrate/tests/model_test.py): networks by
+which a policy ranks, and codebooks by which recall signs its pages.
 """
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -23,17 +21,6 @@ SIGNS = "winnow:budget=1/4,recall=host"
 IN_BYTES = "winnow:budget=4M,recall=host"  # less than the signatures of a million tokens take
 
 
-def calibrate(work, folder):
-    """The files that it writes."""
-    command = [word if word != "eval" else "calibrate" for word in
-               work.command("--context", 512, "--count", 5, "--part", "all", "--weights", "as-is", out=folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=work.environment, stdin=subprocess.DEVNULL)
-    print(f"$ {' '.join(command[1:])}\n{done.stdout}{done.stderr}", flush=True)
-    expect(done.returncode == 0, f"winnow calibrate ended with status {done.returncode}")
-    expect("codebooks leave out" in done.stdout + done.stderr, "it does not say what codebooks leave out")
-    return folder / "network.json", folder / "codebooks.bin"
-
-
 def check_recorded_rows(options):
     """Whole rows have the values, and all queries: each eighth one is what is recorded otherwise."""
     given = argparse.Namespace(llama_cpp=options.llama_cpp, plugin=options.plugin, model=options.model,
@@ -46,12 +33,13 @@ def check_recorded_rows(options):
 
 
 def main():
-    options = measured.parser(__doc__).parse_args()
+    parser = measured.parser(__doc__)
+    parser.add_argument("--calibrated", type=Path, required=True, help="folder of what winnow calibrate wrote")
+    options = parser.parse_args()
     check_recorded_rows(options)
     with tempfile.TemporaryDirectory() as folder:
         work = measured.Eval(options, Path(folder) / "out")
-        network, codebooks = calibrate(work, Path(folder) / "calibrated")
-        expect(json.loads(network.read_text())["winnow_network"] == 1, "no networks")
+        network, codebooks = options.calibrated / "network.json", options.calibrated / "codebooks.bin"
         codes = f"{SIGNS},signature=codes,codebook_file={codebooks}"
         learned = f"learned:budget=1/4,network_file={network}"
         work.good(*SIZES, SIGNS, IN_BYTES, codes, learned)
@@ -63,7 +51,7 @@ def main():
         expect(0 < missed[IN_BYTES] < missed[SIGNS] < 10, f"misses {missed}")
         expect(0 < rows[codes]["kld"] < 1, f"codes lose {rows[codes]['kld']}")
         expect(rows[codes]["per_context"] != rows[SIGNS]["per_context"], "codes pick what signs pick")
-        short = codebooks.with_name("short.bin")
+        short = Path(folder) / "short.bin"
         short.write_bytes(codebooks.read_bytes()[:-100])
         work = measured.Eval(options, Path(folder) / "refused")
         work.refused(["short.bin is cut short"], *SIZES, f"{SIGNS},signature=codes,codebook_file={short}")

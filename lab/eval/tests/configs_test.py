@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from winnow_eval import Failure, configs  # noqa: E402
 from winnow_eval.configs import Config  # noqa: E402
-from winnow_eval.host import Host  # noqa: E402
+from winnow_calibrate.host import Host  # noqa: E402
 
 
 class Strings(unittest.TestCase):

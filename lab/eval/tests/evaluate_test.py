@@ -23,7 +23,8 @@ sys.path.insert(0, str(FOLDER))
 import made_model  # noqa: E402
 from made_host import COUNT, LN_RATIO, TRAINED, VOCABULARY, MadeHost, MadeMeasure  # noqa: E402
 from made_results import made_others, made_results  # noqa: E402
-from winnow_eval import Failure, divergence, evaluate, measure, progress, report, tasks  # noqa: E402
+from winnow_eval import Failure, divergence, evaluate, measure, report, tasks  # noqa: E402
+from winnow_calibrate import progress  # noqa: E402
 
 ROW = "cpu:k=q8_0,v=f16"
 

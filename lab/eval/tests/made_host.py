@@ -4,8 +4,9 @@ import json
 import re
 from pathlib import Path
 
+import made_log
 from winnow_eval import Failure, divergence
-from winnow_eval.host import Host, Run
+from winnow_calibrate.host import Host, Run, micro_batches
 from winnow_eval.measure import Answered, Measured
 
 LAYERS = 2
@@ -20,13 +21,6 @@ PROFILE = "profile.txt"  # in the folder of a made-up host, which policies read
 STORED = {"k_bytes": 4 * CELLS, "v_bytes": 3 * CELLS, "dense_bytes": CELLS, "signature_bytes": 0,
           "bytes": 10 * CELLS}  # of a policy's cache
 BYTES = {"f16": 384, "q8_0": 204, "q4_0": 108}  # of 192 elements
-
-
-def log(cells, layers, k_type, v_type, k_bytes, v_bytes):
-    """What llama.cpp says of the size of a cache."""
-    sizes = [size * cells * layers / 2**20 for size in (k_bytes, v_bytes)]
-    return (f"0.01 I llama_kv_cache: size = {sum(sizes):7.2f} MiB ({cells:6d} cells, {layers:3d} layers,  1/1 seqs), "
-            f"K ({k_type}): {sizes[0]:7.2f} MiB, V ({v_type}): {sizes[1]:7.2f} MiB\n")
 
 
 class MadeHost(Host):
@@ -105,9 +99,9 @@ class MadeMeasure:
         if base:
             self.base = context
         assert self.base == context, "no base of this context"
-        calls = divergence.micro_batches(host, self.context) - host.short_calls
+        calls = micro_batches(host, self.context) - host.short_calls
         taken = 0 if decode_from is None or host.ignores_decoding else self.context - decode_from
-        run = Run("", log(CELLS, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
+        run = Run("", made_log.of_cache(CELLS, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
                   host.report(config, calls, taken), 2.0, 1)
         nll = NLL[context % COUNT] + (0 if base else LN_RATIO[context % COUNT])
         kld = host.kld.get(config.name, KLD)
@@ -125,7 +119,7 @@ class MadeMeasure:
         least, most = host.takes.get(config.name, (cells, cells))
         if not least <= cells <= most:
             raise Failure(f"{config}: made for {least} to {most} tokens")
-        run = Run("", log(cells, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
+        run = Run("", made_log.of_cache(cells, LAYERS, config.k, config.v, BYTES[config.k], BYTES[config.v]),
                   host.report(config, 2 - host.short_calls), 1.0, 1)
         return Answered([" boat"], 31, 30, 32, [], 2, run)
 

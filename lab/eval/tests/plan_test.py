@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from made_host import BYTES, CELLS, COUNT, KLD, LAYERS, LN_RATIO, NLL, MadeHost, MadeMeasure  # noqa: E402
 from made_progress import Progress  # noqa: E402
 from winnow_eval import Failure, configs, divergence, measure, store  # noqa: E402
+from winnow_calibrate import storage  # noqa: E402
 
 POLICY = "h2o:budget=1/4"
 CONTROL = "cpu:k=f16,v=f16"
@@ -128,7 +129,7 @@ class Plan(unittest.TestCase):
             rows, asked = self.run_plan("cpu:k=q8_0", POLICY, generation=True)
             self.assertEqual([one for one in asked if POLICY in one], own)
             self.assertEqual(sum("cpu" in one for one in asked), 0 if content else 2 * (COUNT + 1))
-            self.assertEqual(rows[2]["files"], {str(self.host.profile): store.sha256_of(self.host.profile)})
+            self.assertEqual(rows[2]["files"], {str(self.host.profile): storage.sha256_of(self.host.profile)})
             self.assertEqual(self.run_plan("cpu:k=q8_0", POLICY, generation=True)[1], [])
         self.host.profile.unlink()
         self.assertEqual([one for one in self.run_plan(POLICY, generation=True)[1] if POLICY in one], own)

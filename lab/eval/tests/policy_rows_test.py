@@ -20,6 +20,7 @@ import torch_plan  # noqa: E402
 from made_progress import Progress  # noqa: E402
 from made_results import made_results  # noqa: E402
 from winnow_eval import Failure, others, report, store  # noqa: E402
+from winnow_calibrate import storage  # noqa: E402
 
 CONTEXT, COUNT, SCORED = 128, 2, 63
 EXAMPLE = PYTHON / "external_policy.py"
@@ -122,7 +123,7 @@ class Rows(unittest.TestCase):
 
     def test_policies(self):
         name, digest, function = policy_rows.load_policy(f"{EXAMPLE}:tova")
-        self.assertEqual((name, digest), ("external_policy.py:tova", store.sha256_of(EXAMPLE)))
+        self.assertEqual((name, digest), ("external_policy.py:tova", storage.sha256_of(EXAMPLE)))
         (worth,), = function(SimpleNamespace(tolist=lambda: [[[[[0.0, 0.0]]]]]), None)
         self.assertEqual(worth, [0.5, 0.5])
         (self.folder / "beside.py").write_text(KEEP)

@@ -11,9 +11,10 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, store, text  # noqa: E402
+from winnow_eval import Failure, store  # noqa: E402
+from winnow_calibrate import storage, text  # noqa: E402
 from winnow_eval.configs import parse  # noqa: E402
-from winnow_eval.host import Host  # noqa: E402
+from winnow_calibrate.host import Host  # noqa: E402
 
 
 class Kept(unittest.TestCase):
@@ -35,7 +36,7 @@ class Kept(unittest.TestCase):
         paths = [self.folder / name for name in ("one", "other")]
         for path in paths:
             path.write_text("a")
-        made = {"value": 3.5} | store.read_files(*map(str, paths))
+        made = {"value": 3.5} | storage.read_files(*map(str, paths))
         self.store.put("kld", {"a": 1}, made)
         self.assertEqual(self.store.get("kld", {"a": 1}), made)
         paths[1].write_text("b")
@@ -44,7 +45,7 @@ class Kept(unittest.TestCase):
         self.assertEqual(self.store.get("kld", {"a": 1}), made)
         paths[0].unlink()
         self.assertIsNone(self.store.peek("kld", {"a": 1}))
-        self.assertEqual((self.store.kept, store.read_files()), (2, {}))
+        self.assertEqual((self.store.kept, storage.read_files()), (2, {}))
 
     def test_a_crash_while_writing_leaves_the_old_one(self):
         self.store.put("kld", {"a": 1}, {"value": 1})

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from made_progress import Progress  # noqa: E402
 from winnow_eval import Failure, haystack, identifiers, measure, report, resident, tasks  # noqa: E402
 from winnow_eval.configs import BASE, Config  # noqa: E402
-from winnow_eval.host import Run  # noqa: E402
+from winnow_calibrate.host import Run  # noqa: E402
 from winnow_eval.measure import Answered  # noqa: E402
 from winnow_eval.store import Store  # noqa: E402
 

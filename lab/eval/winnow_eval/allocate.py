@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy
 
+from winnow_calibrate.storage import write_json
 from winnow_eval import Failure, given, layer_lists
-from winnow_eval.store import write_json
 
 POLICY = "winnow"
 FORMAT = 2

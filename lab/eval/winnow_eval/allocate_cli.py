@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from winnow_eval import Failure, allocate, allocate_plots, configs, divergence, text
-from winnow_eval.cli import (BATCH, DEVICE, KINDS_OF_WEIGHTS, LLAMA_CPP, PLUGIN, THREADS, WEIGHTS, console_for_output,
-                             kept_when_interrupted, one_of, or_all, plugin_folders, run_app)
+from winnow_calibrate import text
+from winnow_calibrate.host import Host, find_plugin, find_programs
+from winnow_calibrate.options import (BATCH, CONTEXT, DEVICE, KINDS_OF_WEIGHTS, LLAMA_CPP, MODEL, PART, PLUGIN, TEXT,
+                                      THREADS, WEIGHTS, console_for_output, one_of, or_all, plugin_folders, run_app)
+from winnow_eval import Failure, allocate, allocate_plots, configs, divergence
+from winnow_eval.cli import kept_when_interrupted
 from winnow_eval.evaluate import Options, evaluate
-from winnow_eval.host import Host, find_plugin, find_programs
-from winnow_eval.profile_cli import CONTEXT, MODEL, PART, TEXT
 
 HELP = """Which layers of a model, or which of their KV heads, are worth more bits, and which bear fewer: measures what
 each adds to the loss where its keys, or its values, are stored coarser, and fills the two lists of layers and heads

@@ -2,8 +2,8 @@
 it.
 """
 
+from winnow_calibrate.drawing import COLOURS, draw_one  # which chooses a backend without a display
 from winnow_eval.allocate import ERRORS, SIDES, by_of, formats
-from winnow_eval.plots import COLOURS, draw_one  # which chooses a backend without a display
 
 from matplotlib import colors, patches, pyplot, ticker  # noqa: E402  after that choice
 

@@ -2,20 +2,18 @@
 
 import contextlib
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from winnow_eval import Failure, configs, divergence, others, store, tasks, text
+from winnow_calibrate import storage, text
+from winnow_calibrate.options import (BATCH, DEVICE, KINDS_OF_WEIGHTS, LLAMA_CPP, PLUGIN, THREADS, WEIGHTS,
+                                      console_for_output, one_of, or_all, plugin_folders, run_app)
+from winnow_calibrate.progress import say
+from winnow_eval import Failure, configs, divergence, others, tasks
 from winnow_eval.evaluate import FORMAT, Options, evaluate
-from winnow_eval.progress import say
-
-WIDE = 200  # columns of tables that do not go to a terminal
 
 HELP = """What a configuration of the KV cache costs in quality, measured on a model through llama.cpp.
 
@@ -24,28 +22,6 @@ read and as text is generated. Finished contexts are kept in --out, and the same
 interrupted. Without configurations the baselines are measured: llama.cpp's own f16, q8_0, q5_1 and q4_0 caches."""
 
 UBATCH = 512
-KINDS_OF_WEIGHTS = ("f32", "as-is")
-
-# Options of `winnow profile`, too.
-BATCH = Annotated[int, typer.Option(min=1, metavar="N", help="tokens of a batch, llama.cpp's -b")]
-THREADS = Annotated[int | None, typer.Option(min=1, metavar="N", help="llama.cpp's -t; by default all processors")]
-LLAMA_CPP = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs; otherwise "
-                                                "$WINNOW_LLAMA_CPP_BIN, PATH")]
-PLUGIN = Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_ggml.so; otherwise $GGML_BACKEND_PATH, "
-                                             "this installation")]
-DEVICE = Annotated[str | None, typer.Option(metavar="D", help="the OpenCL device, as WINNOW_DEVICE")]
-WEIGHTS = Annotated[str, typer.Option(metavar="|".join(KINDS_OF_WEIGHTS), help="f32: dequantized, so that the rounding "
-                                      "of activations does not hide what a cache costs")]
-
-
-def plugin_folders():
-    """Where the plugin is looked for if nothing names it: the launcher says it."""
-    return [path for path in os.environ.get("WINNOW_EVAL_LIBRARIES", "").split(":") if path]
-
-
-def or_all(threads):
-    """So many threads, or one for each processor that there is."""
-    return threads or len(os.sched_getaffinity(0))
 
 
 def numbers(option, given):
@@ -71,12 +47,6 @@ def names_of_tasks(given):
     """The tasks of a list like needle,lookup."""
     names = {"all": list(tasks.TASKS), "none": []}.get(given)
     return list(dict.fromkeys(part.strip() for part in given.split(","))) if names is None else names
-
-
-def one_of(option, given, known):
-    if given not in known:
-        raise Failure(f"{option}: \"{given}\", expected {', '.join(known)}")
-    return given
 
 
 def read_results(path):
@@ -115,10 +85,6 @@ def kept_when_interrupted(name, what, out):
     except KeyboardInterrupt:
         print(f"{name}: interrupted; {what} are kept in {out}, the same command goes on", file=sys.stderr)
         raise SystemExit(130) from None
-
-
-def console_for_output():
-    return Console() if sys.stdout.isatty() else Console(width=WIDE)
 
 
 def measure(
@@ -182,7 +148,7 @@ def measure(
         results = read_results(from_results)
         if with_files:
             results = others.add(results, with_files)
-            store.write_json(folder / "results.json", results)
+            storage.write_json(folder / "results.json", results)
         render(results, folder, console, pictures)
         return
     out = out or Path("winnow-eval")
@@ -204,24 +170,6 @@ def measure(
         task_trials=task_trials, generation=generation, fresh=fresh, others=with_files or [])
     with kept_when_interrupted("winnow eval", "finished runs", out):
         render(evaluate(options, console), out, console, pictures)
-
-
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
-def run_app(name, description, command):
-    """A program of one command; what the user has to know becomes a line."""
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGINT, interrupt)  # also where a shell started this in the background
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(help=description)(command)
-    try:
-        app(prog_name=name)
-    except Failure as failure:
-        sys.exit(f"{name}: {failure}")
-    except OSError as error:
-        sys.exit(f"{name}: {error.filename or 'cannot read or write'}: {error.strerror or error}")
 
 
 def main():

@@ -2,9 +2,10 @@
 
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from winnow_calibrate.config import Config
 from winnow_eval import Failure
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -37,27 +38,6 @@ or a part of a TOML file given with --configs, which is a path or one of {", ".j
   kv = "..."                  # optional: WINNOW_KV, a policy
   environment = {{ WINNOW_PRESSURE = "0.5" }}   # optional: {" and ".join(VARIABLES)}
 """
-
-
-@dataclass(frozen=True)
-class Config:
-    """How llama.cpp is to hold and to compute the cache. str() gives what it is called."""
-
-    name: str
-    backend: str  # "cpu": ggml's own; "winnow"
-    k: str = "f16"
-    v: str = "f16"
-    rotate: bool = True  # llama.cpp's own rotation around quantized caches, which is its default
-    kv: str = ""  # WINNOW_KV: a policy of Winnow's
-    environment: tuple = ()  # more variables, as pairs
-
-    def __str__(self):
-        return self.name
-
-    def settings(self):
-        """All but the name: what determines a result."""
-        return {"backend": self.backend, "k": self.k, "v": self.v, "rotate": self.rotate, "kv": self.kv,
-                "environment": dict(self.environment)}
 
 
 def named(config):

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy
 
-from winnow_eval import Failure, logs, measure
+from winnow_calibrate import logs
+from winnow_calibrate.host import (Host, calls_per_layer, expect_virtual, micro_batches, read_profiles,
+                                   virtual_bytes)
+from winnow_eval import Failure, measure
 from winnow_eval.configs import BASE, CONTROL
-from winnow_eval.host import Host, calls_per_layer, expect_virtual, read_profiles, virtual_bytes
 from winnow_eval.store import Store
 
 FEWEST_SCORED = 100  # tokens that a 99th percentile needs
@@ -69,12 +71,6 @@ def first_scored(context):
 def scored(context):
     """Tokens of a context that count."""
     return context - first_scored(context) - 1
-
-
-def micro_batches(host, context):
-    """In how many steps llama.cpp takes a context, which is how often each layer attends."""
-    batches = [min(host.batch, context - begin) for begin in range(0, context, host.batch)]
-    return sum(-(-batch // host.ubatch) for batch in batches)
 
 
 def check_sizes(contexts, count):

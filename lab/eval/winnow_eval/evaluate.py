@@ -4,9 +4,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure, configs, divergence, measure, others, store, tasks, text, weights
-from winnow_eval.host import Host, expect_program, find_plugin, find_programs
-from winnow_eval.progress import Progress
+from winnow_calibrate import storage, text, weights
+from winnow_calibrate.host import Host, expect_program, find_plugin, find_programs
+from winnow_calibrate.progress import Progress
+from winnow_eval import Failure, configs, divergence, measure, others, store, tasks
 
 FORMAT = 4
 
@@ -179,6 +180,6 @@ def evaluate(options, console):
                    "device": made.found_device, "base": configs.BASE.name, "rows": plan.finished(), "tasks": found}
         results |= {"refused": refused} if refused else {}
         results = others.add(results, options.others) if options.others else results
-        store.write_json(kept.folder / "results.json", results)
+        storage.write_json(kept.folder / "results.json", results)
         shutil.rmtree(kept.base, ignore_errors=True)
     return results

@@ -5,9 +5,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure, store
+from winnow_calibrate import storage
+from winnow_calibrate.host import Run, essence
+from winnow_eval import Failure
 from winnow_eval.child_process import ChildProcess
-from winnow_eval.host import Run, essence
 
 PROGRAM = "winnow-measure"
 
@@ -47,7 +48,7 @@ def find_program():
 @functools.cache
 def identity():
     """Of the program that makes the numbers."""
-    return store.sha256_of(find_program())
+    return storage.sha256_of(find_program())
 
 
 class Measure(ChildProcess):

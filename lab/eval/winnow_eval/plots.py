@@ -5,44 +5,21 @@ Each is written as PNG and as SVG; the same results give the same SVG.
 
 from pathlib import Path
 
-import matplotlib
+from winnow_calibrate.drawing import COLOURS, STYLE, padded, save  # which chooses a backend without a display
+from winnow_eval import labels, report, resident
 
-matplotlib.use("Agg")
-
-from matplotlib import pyplot, ticker  # noqa: E402  after the choice of a backend without a display
+import matplotlib  # noqa: E402  after that choice
+from matplotlib import pyplot, ticker  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 from PIL import Image  # noqa: E402
 
-from winnow_eval import labels, report, resident  # noqa: E402
-
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00", "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3")
 KLD_FLOOR = 1e-6  # below it there is only the order in which llama.cpp adds
 FLOOR_WORDS = "1e-6 or less"
 CROWD = 4  # labels at the same bytes; more of them stand in a list beside the axes
 CONTROL_TEXT = "#666666"
-STYLE = {"svg.hashsalt": "winnow eval", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
-         "axes.grid": True, "grid.color": "#e2e2e2", "grid.linewidth": 0.6, "axes.axisbelow": True,
-         "legend.frameon": False, "legend.fontsize": 8, "savefig.facecolor": "white"}
 SUFFIXES = {"batch": "", "decode": "_decode"}  # of pictures' names
 INCREASE = ("ppl_increase_percent", "ppl_increase_se", "perplexity increase (%)")
 KLD = ("kld", "kld_se", "mean KL divergence (nats)")
-
-
-def save(figure, path, dpi=110):
-    """Without date and program: the same results shall give the same file."""
-    metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
-    figure.savefig(path, dpi=dpi, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
-
-
-def draw_one(make, folder, name, formats):
-    """Writes the figure that `make` makes and gives the paths; the same figure gives the same SVG."""
-    with matplotlib.rc_context(STYLE):
-        figure = make()
-        paths = [folder / f"{name}.{kind}" for kind in formats]
-        for path in paths:
-            save(figure, path)
-        pyplot.close(figure)
-    return paths
 
 
 def group(row):
@@ -344,13 +321,6 @@ def depths(results, task):
     figure.supxlabel("context (tokens)", fontsize=9, y=0.1 / height)
     figure.supylabel("depth of the fact (0%: the beginning)", fontsize=9, x=0.1 / width)
     return figure
-
-
-def padded(layers):
-    """The numbers of heads, layer by layer, as a picture needs them: with NaN where a layer has fewer heads than
-    another one."""
-    most = max(map(len, layers))
-    return [[*heads, *[float("nan")] * (most - len(heads))] for heads in layers]
 
 
 def holdings(results, task):

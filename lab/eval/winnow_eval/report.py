@@ -8,7 +8,8 @@ import statistics
 import textwrap
 from pathlib import Path
 
-from winnow_eval import resident, store
+from winnow_calibrate import storage
+from winnow_eval import resident
 
 MIB = 1024 * 1024
 MODES = {"batch": "in batches", "decode": "decoded"}
@@ -346,5 +347,5 @@ def write(results, folder):
     else:
         (folder / "tasks.csv").unlink(missing_ok=True)  # of an earlier run
     for path, text in written.items():
-        store.write_atomically(path, text)
+        storage.write_atomically(path, text)
     return list(written)

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
+from winnow_calibrate.host import Host, calls_per_layer, expect_virtual, read_profiles
 from winnow_eval import Failure, haystack, identifiers, measure, resident
 from winnow_eval.configs import BASE
-from winnow_eval.host import Host, calls_per_layer, expect_virtual, read_profiles
 from winnow_eval.store import Store
 
 DEPTHS = 5

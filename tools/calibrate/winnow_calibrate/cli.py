@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from winnow_eval import Failure, codebooks, divergence, networks, profile, text, weights
-from winnow_eval.cli import (BATCH, DEVICE, KINDS_OF_WEIGHTS, LLAMA_CPP, PLUGIN, THREADS, WEIGHTS, console_for_output,
-                             one_of, or_all, plugin_folders, run_app)
-from winnow_eval.host import Host, expect_program, find_plugin, find_programs
-from winnow_eval.progress import Progress
+from winnow_calibrate import Failure, codebooks, networks, profile, text, weights
+from winnow_calibrate.host import Host, expect_program, find_plugin, find_programs
+from winnow_calibrate.options import (BATCH, CONTEXT, DEVICE, KINDS_OF_WEIGHTS, LLAMA_CPP, MODEL, PART, PLUGIN, TEXT,
+                                      THREADS, WEIGHTS, console_for_output, one_of, or_all, plugin_folders, run_app)
+from winnow_calibrate.progress import Progress
 
 HELP = """How spread out a model's attention is: entropy, concentration and variance of each layer and head, on a text,
 and how much of it the newest tokens get.
@@ -26,13 +26,7 @@ Writes network.json to --out, by which the policy learned ranks tokens:
 WINNOW_KV="learned:budget=1/4,network_file=network.json", and codebooks.bin, by which recall makes signatures of codes:
 WINNOW_KV="winnow:budget=1/16,recall=host,signature=codes,codebook_file=codebooks.bin"."""
 
-MODEL = Annotated[Path, typer.Option(metavar="FILE.gguf", exists=True, dir_okay=False, help="the model")]
-TEXT = Annotated[Path, typer.Option("--text", metavar="FILE", exists=True, dir_okay=False,
-                                    help="the text to read, UTF-8")]
-CONTEXT = Annotated[int, typer.Option(metavar="N", help="context length in tokens")]
 COUNT = Annotated[int, typer.Option(min=1, metavar="N", help="how many contexts")]
-PART = Annotated[str, typer.Option(metavar="all|first|second", help="all of the text or a half, so that profiling and "
-                                   "judging use different contexts")]
 OUT = Annotated[Path, typer.Option(metavar="DIR", help="folder of what is written")]
 
 
@@ -59,8 +53,6 @@ def run(host, text_file, context, count, part, out, kind, trains):
     make_folder(out)
     with tempfile.TemporaryDirectory(prefix="winnow-profile-") as work, Progress(console_for_output()) as progress:
         source, identity = text.prepare(text_file, part, Path(work))
-        with divergence.probing(host) as process:
-            profile.check_length(divergence.count_tokens(process, source), context, count)
         model = host.model
         if kind == "f32":
             copy = Path(work) / "model-f32.gguf"
@@ -94,7 +86,7 @@ def run(host, text_file, context, count, part, out, kind, trains):
                     said = f"no codebooks: {why}"
             progress.say(said)
         found = {"format": profile.FORMAT, "setting": setting, "layers": layers}
-        from winnow_eval import profile_plots  # matplotlib takes a second to load
+        from winnow_calibrate import profile_plots  # matplotlib takes a second to load
 
         for path in [*written, *profile.write(found, out), *profile_plots.draw(found, out)]:
             progress.say(f"wrote {path}")

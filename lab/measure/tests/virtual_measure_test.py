@@ -10,13 +10,17 @@ where the first ended.
 import math
 import os
 import statistics
+import sys
 from pathlib import Path
 
-import llama_cpp
-import random_models
-from llama_cpp import expect
-from winnow_eval import Failure, configs, measure
-from winnow_eval.host import Host
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests" / "ggml"), str(ROOT / "lab" / "eval")]
+
+import llama_cpp  # noqa: E402
+import random_models  # noqa: E402
+from llama_cpp import expect  # noqa: E402
+from winnow_eval import Failure, configs, measure  # noqa: E402
+from winnow_calibrate.host import Host  # noqa: E402
 
 CONTEXTS = {"grouped": 256, "windows": 512}  # with windows, so long that a window's cache is smaller
 COUNT, BATCH = 2, 64

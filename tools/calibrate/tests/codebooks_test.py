@@ -15,7 +15,7 @@ import numpy
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, codebooks  # noqa: E402
+from winnow_calibrate import Failure, codebooks  # noqa: E402
 
 KV_HEADS, Q_HEADS, SIZE, CONTEXT, CONTEXTS = 2, 4, 32, 1200, 2
 LAYERS = ["cache_k_l10", "cache_k_l2"]

@@ -1,11 +1,10 @@
-"""Running llama.cpp's programs and winnow-measure, here made-up ones: what is asked for again, what is said when that
-does not help, and what memory they had.
+"""Running llama.cpp's programs, here made-up ones: what is asked for again, what is said when that does not help, and
+what memory they had.
 
     host_test.py
 """
 
 import dataclasses
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,14 +14,17 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, configs, host, measure, memory  # noqa: E402
+from winnow_calibrate import Failure, host, memory  # noqa: E402
+from winnow_calibrate.config import Config  # noqa: E402
+
+CPU = Config("cpu", "cpu")
 
 
 class Tries(unittest.TestCase):
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
-    def tries(self, last, *before, quick=1000, config=configs.CONTROL):
+    def tries(self, last, *before, quick=1000, config=CPU):
         """(Run or Failure, how often the program ran): it prints `before`, a text for each of its first runs, or else
         `last`, and ends with status 1 where the text begins with "!"."""
         for number, text in enumerate(before):
@@ -51,7 +53,7 @@ class Tries(unittest.TestCase):
 
     def test_rows_that_a_cut_run_recorded_are_gone(self):
         rows = self.folder / "rows"
-        config = dataclasses.replace(configs.CONTROL, environment=(("WINNOW_REPORT_ROWS", str(rows)),))
+        config = dataclasses.replace(CPU, environment=(("WINNOW_REPORT_ROWS", str(rows)),))
         _, runs = self.tries(host.LAST_WORDS, "cut", "cut", config=config)
         self.assertEqual((runs, rows.read_text()), (3, "last\n"))
 
@@ -72,61 +74,6 @@ class Tries(unittest.TestCase):
         made, runs = self.tries("! error: out of something")
         self.assertEqual(runs, 1)
         self.assertIn("out of something", str(made))
-
-
-class Process(unittest.TestCase):
-    FIRST = '{"vocabulary": 99, "trained_context": 512, "no_chat": ""}'
-
-    def measure(self, script):
-        """winnow-measure, which is this script."""
-        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        program = folder / "winnow-measure"
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        with mock.patch.dict(os.environ, {"WINNOW_EVAL_MEASURE": str(program)}):
-            return measure.Measure(host.Host("bin", "plugin.so", "model.gguf", device="some"), "model.gguf")
-
-    def test_it_answers_line_by_line(self):
-        answers = """read line; echo '{"tokens": 7}'; read line; echo '{"error": "out of something"}'"""
-        with self.measure(f"echo '{self.FIRST}'; {answers}") as process:
-            self.assertEqual((process.vocabulary, process.trained_context), (99, 512))
-            self.assertEqual(process.count_tokens("some words"), 7)
-            with self.assertRaisesRegex(Failure, "a text: out of something"):
-                process.count_tokens("more")
-
-    def test_its_log_says_why_it_ended(self):
-        for script, words in (("echo 'error loading model' >&2", "cannot load model.gguf"),
-                              ("echo 'llama.cpp does not take it' >&2; exit 3", '(?s)status 3.*"some" exist'),
-                              ("printf '{\"tokens\": 1'", "status 0")):
-            with self.assertRaisesRegex(Failure, words), self.measure(script):
-                self.fail("it was started")
-        with self.measure(f"echo '{self.FIRST}'; echo 'error: out of something' >&2; read line") as process:
-            with self.assertRaisesRegex(Failure, "out of something"):
-                process.count_tokens("some words")
-            with self.assertRaisesRegex(Failure, "status 0"):
-                process.count_tokens("some words")
-
-
-    def test_it_is_read_as_utf_8_whatever_the_locale(self):
-        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        program = folder / "winnow-measure"
-        answer = '{"error": "où"}'
-        program.write_text(f"#!/bin/sh\necho '{self.FIRST}'; echo 'été' >&2; read line; echo '{answer}'\n",
-                           encoding="utf-8")
-        program.chmod(0o755)
-        asks = """
-from winnow_eval import Failure, host, measure
-with measure.Measure(host.Host("bin", "plugin.so", "model.gguf"), "model.gguf") as process:
-    try:
-        process.count_tokens("some words")
-    except Failure as failure:
-        print(ascii((str(failure), process.log())))
-"""
-        done = subprocess.run([sys.executable, "-B", "-c", asks], capture_output=True, encoding="ascii",
-                              env=os.environ | {"PYTHONPATH": str(Path(host.__file__).parent.parent), "LC_ALL": "C",
-                                                "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
-                                                "WINNOW_EVAL_MEASURE": str(program)})
-        self.assertEqual((done.stdout, done.stderr), (ascii(("a text: où", "été\n")) + "\n", ""))
 
 
 class Programs(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""Virtual environments of the programs under this folder, each made when it is not there yet.
+"""Virtual environments of programs in Python, each made when it is not there yet.
 
 They lie in ${XDG_CACHE_HOME:-~/.cache}/winnow/NAME-<hash>, a folder for each content of the list of packages and
 version of Python. Only the standard library is used here.
@@ -13,6 +13,7 @@ import venv
 from pathlib import Path
 
 OLDEST_PYTHON = (3, 11)
+REQUIREMENTS = Path(__file__).parent / "requirements.txt"
 
 
 def check_python(program):
@@ -69,3 +70,19 @@ def python(name, requirements, program):
             if not complete(folder):
                 make(folder, requirements, program)
     return folder / "bin" / "python"
+
+
+def own_python(program="winnow"):
+    """The Python of the environment for requirements.txt."""
+    return python("tools", REQUIREMENTS, program)
+
+
+def start(program, package, folder):
+    """Becomes `program`, a package of Python in that folder, with the arguments of this process."""
+    def become():
+        found = str(own_python(program))
+        os.execve(found, [found, "-m", package, *sys.argv[1:]],
+                  os.environ | {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"})
+
+    check_python(program)
+    run_main(program, become)

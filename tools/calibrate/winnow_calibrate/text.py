@@ -4,7 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from winnow_eval import Failure
+from winnow_calibrate import Failure
 
 PARTS = ("all", "first", "second")
 

@@ -1,6 +1,6 @@
-"""The start of `winnow eval`: its virtual environment, and what it says where something is missing.
+"""The virtual environment of programs in Python, and how `winnow calibrate` starts in it.
 
-    launch_test.py WINNOW_PROGRAM
+    environment_test.py WINNOW_PROGRAM
 """
 
 import os
@@ -16,7 +16,6 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import environment  # noqa: E402
-import launch  # noqa: E402
 
 PROGRAM = sys.argv.pop(1)
 
@@ -42,67 +41,72 @@ class Environment(unittest.TestCase):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.requirements = self.folder / "requirements.txt"
         self.requirements.write_text("# nothing is needed\n")
-        for patch in (mock.patch.object(launch, "HERE", self.folder),
+        for patch in (mock.patch.object(environment, "REQUIREMENTS", self.requirements),
                       mock.patch.object(environment, "venv", mock.Mock(create=self.create)),
                       mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(self.folder / "cache")})):
             self.enterContext(patch)
 
     def test_made_once_and_again_if_half_made(self):
-        python = launch.python()
+        python = environment.own_python()
         self.assertEqual(subprocess.run([python, "-c", ""]).returncode, 0)
         mark = python.parent / "mark"
         mark.touch()
-        self.assertEqual(launch.python(), python)
+        self.assertEqual(environment.own_python(), python)
         self.assertTrue(mark.exists())
         (python.parent.parent / ".done").unlink()
-        self.assertEqual(launch.python(), python)
+        self.assertEqual(environment.own_python(), python)
         self.assertFalse(mark.exists())
         python.unlink()
         python.symlink_to(self.folder / "a Python that was removed")
-        self.assertEqual(subprocess.run([launch.python(), "-c", ""]).returncode, 0)
+        self.assertEqual(subprocess.run([environment.own_python(), "-c", ""]).returncode, 0)
 
     def test_each_list_has_its_own(self):
-        before = environment.folder_of("eval", self.requirements)
+        before = environment.folder_of("tools", self.requirements)
         self.requirements.write_text("# nothing is needed now\n")
-        self.assertNotEqual(before, environment.folder_of("eval", self.requirements))
+        self.assertNotEqual(before, environment.folder_of("tools", self.requirements))
 
     def test_pip_says_what_it_could_not_install(self):
         self.requirements.write_text("./nonesuch\n")
         with self.assertRaises(SystemExit) as raised:
-            launch.python()
+            environment.own_python()
         self.assertIn("nonesuch", str(raised.exception))
-        self.assertFalse((environment.folder_of("eval", self.requirements) / ".done").exists())
+        self.assertFalse((environment.folder_of("tools", self.requirements) / ".done").exists())
 
 
 class Program(unittest.TestCase):
     def winnow(self, program, *arguments, **environment):
-        done = subprocess.run([program, "eval", *arguments], capture_output=True, text=True,
-                              env=os.environ | environment)
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, env=os.environ | environment)
         return done.returncode, done.stdout, done.stderr
 
-    def test_help_is_that_of_eval(self):
-        status, out, err = self.winnow(PROGRAM, "--help")
-        self.assertEqual(status, 0, err)
-        self.assertIn("--contexts", out)
+    def test_help_is_that_of_the_command(self):
+        for command, words in (("profile", "adaptive_budget"), ("calibrate", "network.json")):
+            status, out, err = self.winnow(PROGRAM, command, "--help")
+            self.assertEqual(status, 0, err)
+            self.assertIn(words, out)
+            self.assertIn("--count", out)
 
     def test_another_folder_does_not_matter(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "rich.py").write_text("raise SystemExit('the wrong one')\n")
-            done = subprocess.run([Path(PROGRAM).resolve(), "eval", "--list-configs"], capture_output=True, text=True,
+            done = subprocess.run([Path(PROGRAM).resolve(), "calibrate", "--help"], capture_output=True, text=True,
                                   cwd=folder)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_without_its_files(self):
         with tempfile.TemporaryDirectory() as folder:
             copy = shutil.copy(PROGRAM, Path(folder) / "winnow")
-            status, _, err = self.winnow(copy, "--help")
-        self.assertEqual(status, 1)
-        self.assertIn("launch.py", err)
+            for command, words in (("calibrate", "install Winnow again"), ("profile", "install Winnow again"),
+                                   ("eval", "eval is a part of the lab, which this installation does not have"),
+                                   ("allocate", "Install the package winnow-lab, or build Winnow with")):
+                status, _, err = self.winnow(copy, command, "--help")
+                self.assertEqual(status, 1)
+                self.assertIn("launch.py", err)
+                self.assertIn(words, err)
 
     def test_without_python(self):
-        status, _, err = self.winnow(PROGRAM, "--help", PATH=str(Path(__file__).parent))
+        status, _, err = self.winnow(PROGRAM, "calibrate", "--help", PATH=str(Path(__file__).parent))
         self.assertEqual(status, 1)
-        self.assertIn("python3", err)
+        self.assertIn("cannot start python3", err)
 
 
 unittest.main()

@@ -13,7 +13,7 @@ import numpy
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from winnow_eval import Failure, networks  # noqa: E402
+from winnow_calibrate import Failure, networks  # noqa: E402
 
 HEADS = 2
 

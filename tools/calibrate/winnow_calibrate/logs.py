@@ -4,8 +4,8 @@ import re
 
 import gguf
 
-from winnow_eval import Failure
-from winnow_eval.host import essence
+from winnow_calibrate import Failure
+from winnow_calibrate.host import essence
 
 MIB = 2**20
 CACHE = re.compile(r"size = +[\d.]+ MiB \( *(\d+) cells, +(\d+) layers, +\d+/(\d+) seqs\), "

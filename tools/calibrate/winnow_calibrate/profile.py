@@ -7,12 +7,13 @@ them stands what the newest 50 and the newest 100 tokens hold.
 
 import csv
 import io
+import re
 from dataclasses import replace
 
-from winnow_eval import Failure, divergence, logs
-from winnow_eval.configs import Config
-from winnow_eval.host import calls_per_layer
-from winnow_eval.store import write_atomically, write_json
+from winnow_calibrate import Failure, logs
+from winnow_calibrate.config import Config
+from winnow_calibrate.host import calls_per_layer, micro_batches
+from winnow_calibrate.storage import write_atomically, write_json
 
 FORMAT = 1
 NUMBERS = ("entropy", "concentration", "variance")
@@ -28,18 +29,21 @@ def with_samples(rows):
 
 
 PROGRAM = "llama-perplexity"
-FEWEST_CONTEXTS = 2  # of a text: it reads no shorter one, however few of them it is asked for
+TOO_SHORT = "you need at least"  # what it says of a text of less than two contexts
+READ = re.compile(r"over (\d+) chunks")  # contexts, of which a text may have fewer than it is asked for
 COMMON = ["--no-warmup", "-lv", "4"]  # 4: with the sizes of caches
 FEWEST = 64  # tokens of a context: the plugin counts queries that see 32
 
 
-def check_length(tokens, context, count):
-    """Fails if a text of so many tokens is too short for so many contexts, or for the program that reads it."""
-    divergence.check_length(tokens, [context], count)
-    if tokens < FEWEST_CONTEXTS * context:
-        raise Failure(f"--context: the text has {tokens} tokens, expected at least {FEWEST_CONTEXTS * context}: "
-                      f"{PROGRAM} reads no text of less than {FEWEST_CONTEXTS} contexts; give a longer text or a "
-                      "shorter context")
+def check_length(log, context, count):
+    """Fails if the program found the text too short for so many contexts."""
+    if TOO_SHORT in log:
+        raise Failure(f"--context: the text has less than {2 * context} tokens, and {PROGRAM} reads no text of less "
+                      "than 2 contexts; give a longer text or a shorter context")
+    found = READ.search(log)
+    if found and int(found[1]) < count:
+        raise Failure(f"--count: the text has {found[1]} contexts of {context} tokens, {count} were asked for; give a "
+                      "longer text, or fewer or shorter contexts")
 
 
 def record(host, path, context, count, advance=None, config=CONFIG):
@@ -49,7 +53,8 @@ def record(host, path, context, count, advance=None, config=CONFIG):
     run = host.run_program(PROGRAM, arguments, config,
                            advance and (lambda printed: advance(printed.count(",") / count)),
                            batch=min(host.batch, context))
-    expected = count * divergence.micro_batches(host, context)
+    check_length(run.stdout + run.stderr, context, count)
+    expected = count * micro_batches(host, context)
     calls = calls_per_layer(run, config, logs.cache(run.stderr)["layers"])
     if calls != expected:
         raise Failure(f"{calls} attention calls of each layer for {expected} micro-batches: not all was recorded")

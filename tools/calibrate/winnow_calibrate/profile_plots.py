@@ -1,7 +1,7 @@
 """The pictures of a profile: each number over layers and heads, and its mean and spread in each layer."""
 
-from winnow_eval.plots import draw_one, padded  # which chooses a backend without a display
-from winnow_eval.profile import means
+from winnow_calibrate.drawing import draw_one, padded  # which chooses a backend without a display
+from winnow_calibrate.profile import means
 
 from matplotlib import pyplot, ticker  # noqa: E402  after that choice
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from winnow_eval import Failure, memory, store
+from winnow_calibrate import Failure, memory, storage
 
 # What of the caller's environment would change a run behind our back.
 STRIPPED = ("GGML_BACKEND_PATH", "LLAMA_ATTN_ROT_DISABLE", "WINNOW_DECODE_FROM", "WINNOW_DEVICE", "WINNOW_KV",
@@ -225,12 +225,12 @@ class Host:
         files = {path.resolve() for path in [*beside, *libraries] if path.is_file()}
         if not files:
             raise Failure(f"no programs of llama.cpp in {self.programs}")
-        return store.sha256_of(*sorted(files))
+        return storage.sha256_of(*sorted(files))
 
     @functools.cached_property
     def model_sha256(self):
         """Of the file that was given; `weights` says what is done with it."""
-        return store.sha256_of(self.original)
+        return storage.sha256_of(self.original)
 
     @functools.cached_property
     def _plugin_sha256(self):
@@ -243,7 +243,7 @@ class Host:
         files = {path.resolve() for folder in folders for path in folder.glob("libwinnow_*.so")}
         backend = os.environ.get("WINNOW_BACKEND", "")
         files |= {self.plugin.resolve(), *([Path(backend).resolve()] if "/" in backend else [])}
-        return store.sha256_of(*sorted(files))
+        return storage.sha256_of(*sorted(files))
 
     def identity(self, config):
         """All that determines a result of this host with a configuration, apart from what it is given to do and from
@@ -256,10 +256,16 @@ class Host:
         return made
 
 
+def micro_batches(host, context):
+    """In how many steps llama.cpp takes a context, which is how often each layer attends."""
+    batches = [min(host.batch, context - begin) for begin in range(0, context, host.batch)]
+    return sum(-(-batch // host.ubatch) for batch in batches)
+
+
 def read_profiles(run):
-    """What a result keeps of the profiles that a policy read beside its string (store.read_files)."""
+    """What a result keeps of the profiles that a policy read beside its string (storage.read_files)."""
     caches = run.report["caches"] if run.report else []
-    return store.read_files(*sorted({cache["profile_file"] for cache in caches} - {""}))
+    return storage.read_files(*sorted({cache["profile_file"] for cache in caches} - {""}))
 
 
 def calls_per_layer(run, config, layers=None):

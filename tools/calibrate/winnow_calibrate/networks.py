@@ -7,8 +7,8 @@ by biases of their own. The samples are those of WINNOW_REPORT_WITH=samples (hos
 
 import numpy
 
-from winnow_eval import Failure
-from winnow_eval.store import write_json
+from winnow_calibrate import Failure
+from winnow_calibrate.storage import write_json
 
 FORMAT, HIDDEN = 1, 8
 LEAST, MOST = 2.0**-24, 2.0**24  # of an importance, as kernels take it

@@ -14,7 +14,7 @@ import numpy
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import made_model  # noqa: E402
-from winnow_eval import Failure, weights  # noqa: E402
+from winnow_calibrate import Failure, weights  # noqa: E402
 
 Q = gguf.GGMLQuantizationType
 

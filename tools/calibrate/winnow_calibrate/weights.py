@@ -10,7 +10,7 @@ from pathlib import Path
 import gguf
 import numpy
 
-from winnow_eval import Failure
+from winnow_calibrate import Failure
 
 F32_FILE_TYPE = 0  # general.file_type of llama.cpp: ALL_F32
 NO_WEIGHTS = ("I8", "I16", "I32", "I64", "F64")  # tensors that hold numbers of another kind

@@ -12,8 +12,8 @@ import zlib
 
 import numpy
 
-from winnow_eval import Failure
-from winnow_eval.store import write_bytes_atomically
+from winnow_calibrate import Failure
+from winnow_calibrate.storage import write_bytes_atomically
 
 MAGIC, VERSION, LONGEST_NAME = b"WNCODES\0", 1, 255
 CENTROIDS, ELEMENTS = 256, 16
