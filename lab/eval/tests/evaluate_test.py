@@ -185,7 +185,7 @@ class Command(unittest.TestCase):
             (Path(folder) / "results.json").write_text(json.dumps(made_results(contexts=(128,), needle=False)))
             taken = Path(folder) / "taken"
             taken.write_text("a file")
-            done = subprocess.run([sys.executable, "-B", "-m", "winnow_eval", "--from", folder, "--out", taken],
+            done = subprocess.run([sys.executable, "-B", "-m", "winnow_eval", "eval", "--from", folder, "--out", taken],
                                   capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(FOLDER)})
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn(str(taken), done.stderr)
