@@ -16,9 +16,10 @@ import statistics
 import tempfile
 from pathlib import Path
 
-import recorded_rows  # which puts the folder of winnow_eval into the path
-from winnow_eval import configs, measure, text
-from winnow_eval.host import Host, find_plugin, find_programs
+import recorded_rows  # which has lab/eval in the path
+from winnow_eval import configs, measure
+from winnow_calibrate import text
+from winnow_calibrate.host import Host, find_plugin, find_programs
 
 POLICIES = ("window:budget=256", "h2o:budget=256")
 SCORED, BATCH = 2048, 512
