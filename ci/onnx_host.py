@@ -2,6 +2,7 @@
 
     ci/onnx models                            # prints the folder of SmolLM2-135M in ONNX
     ci/onnx test [LIBRARY [NAME=VALUE ...]]   # with each onnxruntime and onnxruntime-genai that is served
+    ci/onnx builder LIBRARY [NAME=VALUE ...]  # with models that onnxruntime-genai's model builder makes
     ci/onnx measure memory --winnow LIBRARY ...   # and `quality`, `limit`
 
 LIBRARY is Winnow's provider, and NAME=VALUE its options. What `measure` takes, and what it measures, is in
@@ -16,8 +17,10 @@ import os
 
 import parts
 import texts
+import transformers_host
 
 HERE = parts.SOURCE / "hosts" / "onnxruntime"
+BUILDER = ("onnx-ir==1.1.0", f"transformers=={transformers_host.NEWEST}")  # what genai's model builder needs
 
 
 def arguments():
@@ -25,7 +28,7 @@ def arguments():
     parser = argparse.ArgumentParser(prog="ci/onnx", description=introduction, epilog=details,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=("smollm2", "qwen"), default="smollm2")
-    parser.add_argument("what", choices=("models", "test", "measure"))
+    parser.add_argument("what", choices=("models", "test", "builder", "measure"))
     parser.add_argument("rest", nargs=argparse.REMAINDER)
     return parser.parse_args()
 
@@ -60,11 +63,22 @@ def test(options):
             parts.run([served, "-B", HERE / "genai_test.py", *options.rest])
 
 
+def builder_python():
+    """A Python with the newest onnxruntime-genai and what its model builder needs, torch among it."""
+    release, genai = next(iter(parts.ONNXRUNTIMES.items()))
+    packages = (f"onnxruntime=={release}", f"onnxruntime-genai=={genai}", *parts.ONNX, *BUILDER)
+    torch = parts.python_with(f"torch-{transformers_host.TORCH}", transformers_host.NEEDS, transformers_host.add_torch)
+    return transformers_host.python_with_torch(f"onnx-builder-{parts.versions(packages)}", packages,
+                                               torch.parent.parent)
+
+
 def main():
     options = arguments()
     parts.setup("test")
     if options.what == "test":
         test(options)
+    elif options.what == "builder":
+        parts.run([builder_python(), "-B", HERE / "builder_test.py", *options.rest])
     elif options.what == "models":
         print(model_of(options.model))
     else:

@@ -85,13 +85,18 @@ def add_torch(environment):
         stand_in_for(library, symbols[library.partition(".so")[0]], site / "nvidia" / "cu13" / "lib")
 
 
-def python_of(release, torch_environment):
-    """A Python with this release of transformers and the torch of another environment."""
+def python_with_torch(name, packages, torch_environment):
+    """A Python with these packages and the torch of another environment."""
     def add(environment):
         (packages_of(environment) / "torch.pth").write_text(f"{packages_of(torch_environment)}\n")
 
+    return parts.python_with(name, packages, add)
+
+
+def python_of(release, torch_environment):
+    """A Python with this release of transformers and the torch of another environment."""
     packages = (f"transformers=={release}", f"gguf=={GGUF}", f"pandas=={PANDAS}", f"matplotlib=={MATPLOTLIB}")
-    return parts.python_with(f"transformers-{release}-{GGUF}-{PANDAS}-{MATPLOTLIB}", packages, add)
+    return python_with_torch(f"transformers-{release}-{GGUF}-{PANDAS}-{MATPLOTLIB}", packages, torch_environment)
 
 
 def main():
