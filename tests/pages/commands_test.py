@@ -15,10 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
-BLOCK = re.compile(r"(?:^<!-- (?P<note>not run: [^\n]+?|run on demand) -->\n+)?^```sh\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"(?:^ *<!-- (?P<note>not run: [^\n]+?|run on demand) -->\n+)?"
+                   r"^(?P<indent> *)```sh\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
 SECONDS = 600  # of one block; --all: ten times as many
 SHORT = {"LLAMA_ARG_N_PREDICT": "16", "LLAMA_ARG_SEED": "1", "LLAMA_ARG_CTX_SIZE": "2048"}
 
@@ -27,7 +29,7 @@ def blocks(page):
     """(line, note, commands) of each block."""
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
-        yield text.count("\n", 0, match.start("text")) + 1, match["note"], match["text"]
+        yield text.count("\n", 0, match.start("text")) + 1, match["note"], textwrap.dedent(match["text"])
 
 
 def environment(options, folder):
