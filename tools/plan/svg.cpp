@@ -10,7 +10,7 @@ namespace winnow::tools {
 
 namespace {
 
-// The colours of lab/eval/winnow_eval/plots.py, which are told apart with weak colour vision, too.
+// The colours of tools/calibrate/winnow_calibrate/drawing.py, which are told apart with weak colour vision, too.
 const char* const colours[] = {"#0072b2", "#d55e00", "#009e73", "#a2559c", "#8c6d00",
                                "#3a3a3a", "#1f9fd6", "#b3002d", "#5b7f00", "#6a4fb3"};
 
