@@ -58,7 +58,8 @@ def main():
     parser.add_argument("--passes", type=Path, help="folder of what is known to pass, instead of the usual one")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
-    named = [Path(word) for word in options.command if os.path.isfile(word) and Path(word) not in options.makes]
+    named = [Path(word) for word in options.command if os.path.isfile(word)
+             and not any(Path(word).is_relative_to(made) for made in options.makes)]
     reads = [file for path in [Path(__file__), *named, *options.reads] for file in files_below(path)]
     told = sorted(f"{key}={value}" for key, value in os.environ.items() if TOLD_BY.fullmatch(key) and key != RERUN)
     subject = (*options.command, options.fails, *told, *processor(), *reads)
@@ -73,7 +74,8 @@ def main():
     if status == 0 and re.search(options.fails, said):
         sys.exit(f"it says what is not to be said: {options.fails}")
     if status == 0 and can_be_known:
-        passes.keep([*reads, PACKAGES], *subject, made=options.makes)
+        made = [file for path in options.makes for file in files_below(path)]
+        passes.keep([*reads, PACKAGES], *subject, made=made)
         passes.trim()
     sys.exit(status if status >= 0 else 128 - status)
 

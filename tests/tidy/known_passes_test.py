@@ -92,15 +92,15 @@ def a_test_is_skipped_where_nothing_changed(folder):
     if not unless_known.PACKAGES.is_file():
         print("left out: without the packages of Debian no test is known")
         return
-    script, read, made, runs = (folder / name for name in ("test.sh", "read", "made", "runs"))
+    script, read, made, runs = (folder / name for name in ("test.sh", "read", "folder/made", "runs"))
     write(read / "input", "0")
-    write(script, f'echo run >>{runs}; cat {read}/input >{made}; echo "UNSUPPORTED: $(cat {read}/input)"; '
+    write(script, f'echo run >>{runs}; mkdir -p {made.parent}; cat {read}/input >{made}; echo "UNSUPPORTED: $(cat {read}/input)"; '
                   f'exit $(cat {read}/input)')
 
     def expect(count, status, why, **variables):
         runs.write_text("")
         command = [sys.executable, "-B", HERE.parent / "unless_known.py", "--passes", folder / "kept", "--reads", read,
-                   "--makes", made, "--fails", "UNSUPPORTED: [1-9]", "--", "/bin/sh", script, made,
+                   "--makes", made.parent, "--fails", "UNSUPPORTED: [1-9]", "--", "/bin/sh", script, made,
                    "a word that is no file's name" * 100]
         kept = {name: value for name, value in os.environ.items() if name != "WINNOW_RERUN_TESTS"}
         done = subprocess.run(command, env=kept | variables, capture_output=True, text=True)
