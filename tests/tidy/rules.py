@@ -258,6 +258,22 @@ def casts(tree):
                 yield path, f"line {number}: {found} is a cast, expected static_cast"
 
 
+# What may name the lab: the switch, where `winnow eval` looks for it, and who reads the whole tree.
+NAMES_LAB = ("CMakeLists.txt", "tools/CMakeLists.txt", "tools/doctor_test.py", "docs/site/conf.py")
+
+
+def apart_from_lab(tree):
+    """The product is built, tested and installed without the lab: outside of ci/ and tests/ no file but a page names
+    a file of lab/, its package of Python or its libraries."""
+    name = re.compile(r"\blab/|[\"']lab[\"']|\(lab\)|\bwinnow_(eval|measure|divergence)\b")
+    for path, text in tree.items():
+        if path in NAMES_LAB or path.endswith(".md") or in_folder(path, "ci", "lab", "tests"):
+            continue
+        for number, line in lines(text):
+            if name.search(line):
+                yield path, f"line {number}: names {name.search(line)[0]}"
+
+
 # For each rule, trees that it has to complain about (each of them), and one that it has to accept.
 COMPLETE = {"kernels/f.cl": "", "backend/opencl/f.cpp": "",
             "tests/conformance/f_test.cpp": "", "bench/f_bench.cpp": ""}
@@ -319,5 +335,10 @@ SAMPLES = {
              {"a.cpp": "a = int(b);"}],
             {"a.cpp": "uint32_t{WINNOW_TYPE_F16}, int64_t{1}, ~size_t{0} // int(a)\nstatic_cast<float>(b)\nint f(int);",
              "a.h": "(float)b", "b.cpp": "int a{b.size()};"}),
+    apart_from_lab: ([{"backend/a.cpp": "// lab/a.md says it"}, {"tools/a.py": 'ROOT / "lab" / "eval"'},
+                      {"bench/a.py": "from winnow_eval import report"}, {"tools/x/CMakeLists.txt": "include(lab)"},
+                      {"hosts/CMakeLists.txt": "target_link_libraries(a PRIVATE winnow_divergence)"}],
+                     {"CMakeLists.txt": "add_subdirectory(lab)", "ci/a.py": '"lab"', "tests/a.py": "import winnow_eval",
+                      "lab/a.py": "# of lab/", "docs/a.md": "[b](../lab/b.md)", "a.cpp": '"label/"; // of the lab'}),
     include_once: ([{"a.hpp": "// a\n"}], {"a.hpp": "// a\n#pragma once\n", "a.h": "/* a */"}),
 }

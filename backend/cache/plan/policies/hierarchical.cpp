@@ -1,6 +1,6 @@
 // Layers in three tiers, after the article on hierarchical pruning of the cache: shallow ones keep the newest tokens,
 // middle ones evict what is below a threshold of importance, deep ones little and only what is old. Begins at 70% of
-// the budget. lab/policies.md says where the article had to be interpreted.
+// the budget. docs/policies.md links to how the article was read.
 #include <algorithm>
 #include <array>
 #include <optional>
