@@ -1,10 +1,12 @@
 """What a build needs of others: docs/building.md says the versions that CMake asks for, an older compiler is refused
-with a sentence, and without programs neither CLI11 nor GoogleTest is looked for.
+with a sentence, without programs neither CLI11 nor GoogleTest is looked for, and a tree without the lab, in a folder
+whose name has a space, is configured with all tests and follows the rules of the tree.
 
     requirements_test.py SOURCE
 """
 
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -46,11 +48,25 @@ def check_without_programs(source):
         assert refused.returncode != 0 and "CLI11" in refused.stderr, "programs were configured without CLI11"
 
 
+def check_without_lab(source):
+    with tempfile.TemporaryDirectory() as folder:
+        tree, build = Path(folder) / "without lab", Path(folder) / "build"
+        others = {"lab", "build", "dist", ".git"}
+        shutil.copytree(source, tree, ignore=lambda at, names: others & set(names) if Path(at) == source else set())
+        shown = output_of("cmake", "-S", tree, "-B", build, "-G", "Ninja")
+        targets = output_of("cmake", "--build", build, "--target", "help")
+        assert "bin/winnow:" in targets and "winnow-unit" in targets and "measure" not in targets, targets
+        assert "lab" not in re.findall(r"\w+", shown), "something of the lab was configured"
+        for name in ("tidy_test.py", "messages_test.py"):
+            output_of(sys.executable, "-B", tree / "tests" / "tidy" / name, tree)
+
+
 def main():
     source = Path(sys.argv[1])
     check_page(source)
     check_compilers(source)
     check_without_programs(source)
+    check_without_lab(source.resolve())
 
 
 main()
