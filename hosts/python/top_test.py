@@ -77,6 +77,8 @@ class Words(Reports):
         self.path.unlink()
         self.path.mkdir()
         self.expect_failure("is a folder, pipe or device")
+        self.watch.path = Path("a" * 300)
+        self.expect_failure("cannot be read: File name too long")
 
     def test_states_of_a_process(self):
         ended = subprocess.Popen(["true"])
@@ -106,6 +108,7 @@ class Words(Reports):
         path = self.path.parent / f"a-{child.pid}-%.json"
         self.assertEqual(top.find(str(child.pid)), path)
         path.write_text("")
+        self.child(WINNOW_REPORT="a" * 300, WINNOW_REPORT_EVERY="1")  # which nobody can look for
         try:  # others on this machine may write reports, too
             self.assertEqual(top.find(None), path)
         except top.Failure as several:
@@ -166,6 +169,7 @@ class Figures(Reports):
         self.assertIsNotNone(rate(20, -1))
         os.utime(self.path, (time.time() - 60,) * 2)
         self.assertEqual(self.watch.look().caches[0][-1], 0)
+        self.assertIsNone(rate(1000, -2, pid=1))  # another process, with the same file
 
     def test_order(self):
         rows = [["b", 3], [2, None], [10, 1]]

@@ -113,7 +113,7 @@ def find(what: str | None) -> Path:
             path = report_of(pid)
         except Failure:
             continue
-        if path.exists():
+        if os.path.exists(path):
             found.setdefault(path, pid)
     if not found:
         raise Failure(f"no process of yours writes a report. Name its FILE or PID, or {START}")
@@ -129,7 +129,7 @@ class Watch:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._before: tuple[float, list[int]] | None = None  # when it was written, tokens that each cache had seen
+        self._before: tuple[float, int, list[int]] | None = None  # time, process, tokens that each cache had seen
         self._rates: list[float | None] = []  # tokens per second of each cache, between the last two reports
         self._interval = 0.0  # seconds between those
 
@@ -138,7 +138,7 @@ class Watch:
         report, written = self._read()
         age = max(0.0, time.time() - written)
         caches: list[dict[str, Any]] = report["living"] or report["caches"]
-        self._measure([cache["tokens_seen"] for cache in caches], written)
+        self._measure(written, report["pid"], [cache["tokens_seen"] for cache in caches])
         rates = self._rates if report["living"] else [None] * len(caches)
         if age > max(IDLE, 2 * self._interval):
             rates = [None if rate is None else 0.0 for rate in rates]
@@ -154,7 +154,7 @@ class Watch:
 
     def _read(self) -> tuple[dict[str, Any], float]:
         """The report, and when it was written. It is replaced as a whole, so there is never half of it."""
-        if self.path.exists() and not self.path.is_file():
+        if os.path.exists(self.path) and not os.path.isfile(self.path):  # these raise nothing, as a Path's do
             raise Failure(f"{self.path} is a folder, pipe or device, expected a file")
         try:
             with open(self.path, encoding="utf-8") as file:
@@ -173,15 +173,15 @@ class Watch:
             raise Failure(f"{self.path} is no report of Winnow's, but another file: it has no pid or no caches")
         return report, written
 
-    def _measure(self, seen: list[int], written: float) -> None:
+    def _measure(self, written: float, pid: int, seen: list[int]) -> None:
         """Finds the rates where the report is another one than before."""
-        if self._before is None or len(self._before[1]) != len(seen):
+        if self._before is None or self._before[1] != pid or len(self._before[2]) != len(seen):
             self._rates = [None] * len(seen)
         elif written > self._before[0]:
             self._interval = written - self._before[0]
             self._rates = [(now - before) / self._interval if now >= before else None
-                           for now, before in zip(seen, self._before[1])]
-        self._before = written, seen
+                           for now, before in zip(seen, self._before[2])]
+        self._before = written, pid, seen
 
     def _state(self, report: dict[str, Any], age: float) -> str:
         pid = report["pid"]
