@@ -50,11 +50,10 @@ void run_lab(int argc, char** argv) {
     const fs::path launcher = launcher_in(WINNOW_LAB_FOLDER);
     if (!fs::exists(launcher))
         throw std::runtime_error(std::string(argv[0]) +
-                                 " is a part of the lab, which this installation does not have: "
-                                 "there is no file " +
+                                 " is a part of the lab, which this installation does not have: there is no file " +
                                  launcher.string() +
-                                 ". Install the package winnow-lab, or build "
-                                 "Winnow with -DWINNOW_BUILD_LAB=ON from a source tree that has the folder lab");
+                                 ". Install Debian's package winnow-lab, or build Winnow with -DWINNOW_BUILD_LAB=ON "
+                                 "from a source tree that has the folder lab");
     setenv("WINNOW_EVAL_MEASURE", (own_folder() / "winnow-measure").c_str(), 1);
     become(launcher, argc, argv);
 }

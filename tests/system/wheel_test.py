@@ -14,7 +14,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from command import output_of
+from command import output_of, run
 
 SOURCE = Path(sys.argv[1]).resolve()
 sys.path.insert(0, str(SOURCE / "ci"))
@@ -64,12 +64,13 @@ def check_files(path, build):
     for needed in ("bin/winnow", "lib/winnow/libwinnow_opencl.so", "lib/winnow/libwinnow_reference.so",
                    "include/winnow/winnow.h", "include/winnow/winnow_call.h", "include/winnow/winnow_cache.h",
                    "include/winnow/winnow_opencl.h", "lib/pkgconfig/winnow.pc",
-                   "lib/libwinnow_onnxruntime.so", "onnxruntime.py", "__init__.py", "cli.py", "py.typed",
+                   "share/winnow/tools/calibrate/launch.py", "lib/libwinnow_onnxruntime.so", "onnxruntime.py",
+                   "__init__.py", "cli.py", "py.typed",
                    *(f"lib/{name}" for name in ggml), *(["bin/winnow-bench"] if build == "whole" else ())):
         assert f"winnowkv/{needed}" in names, f"{needed} is not in the wheel: {names}"
     licences = {name.rpartition("/")[2] for name in names if ".dist-info/licenses/" in name}
     assert licences == {"LICENSE", *(file.name for file in (SOURCE / "licenses").iterdir())}, licences
-    strangers = [name for name in names if re.search(r"test|conformance|eval|measure|\.pyc|\.cpp", name)]
+    strangers = [name for name in names if re.search(r"test|conformance|/lab/|eval|measure|\.pyc|\.cpp", name)]
     assert not strangers, f"without need in the wheel: {strangers}"
 
 
@@ -118,6 +119,9 @@ def check_use(environment, build):
             shutil.copy(SOURCE / "hosts" / "python" / name, folder)
         test = Path(folder) / "cache_test.py"
         output_of(python, "-B", test, backend, SOURCE / "tests" / "abi" / "layout.h")
+    assert "--context" in output_of(command, "calibrate", "--help"), "winnow calibrate is not whole"
+    refused = run(command, "eval", "--list-configs")
+    assert refused.returncode == 1 and "eval is a part of the lab" in refused.stderr, "winnow eval does not say it"
     if build == "whole":
         assert "--kv-heads" in output_of(command, "bench", "--help")
 

@@ -258,8 +258,8 @@ def casts(tree):
                 yield path, f"line {number}: {found} is a cast, expected static_cast"
 
 
-# What may name the lab: the switch, where `winnow eval` looks for it, and who reads the whole tree.
-NAMES_LAB = ("CMakeLists.txt", "tools/CMakeLists.txt", "tools/doctor_test.py", "docs/site/conf.py")
+# What may name the lab: the switch, what leaves it out, where `winnow eval` looks for it, who reads the whole tree.
+NAMES_LAB = ("CMakeLists.txt", "pyproject.toml", "tools/CMakeLists.txt", "tools/doctor_test.py", "docs/site/conf.py")
 
 
 def apart_from_lab(tree):

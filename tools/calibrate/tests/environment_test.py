@@ -97,7 +97,7 @@ class Program(unittest.TestCase):
             copy = shutil.copy(PROGRAM, Path(folder) / "winnow")
             for command, words in (("calibrate", "install Winnow again"), ("profile", "install Winnow again"),
                                    ("eval", "eval is a part of the lab, which this installation does not have"),
-                                   ("allocate", "Install the package winnow-lab, or build Winnow with")):
+                                   ("allocate", "Install Debian's package winnow-lab, or build Winnow with")):
                 status, _, err = self.winnow(copy, command, "--help")
                 self.assertEqual(status, 1)
                 self.assertIn("launch.py", err)
