@@ -94,7 +94,8 @@ def a_test_is_skipped_where_nothing_changed(folder):
         return
     script, read, made, runs = (folder / name for name in ("test.sh", "read", "folder/made", "runs"))
     write(read / "input", "0")
-    write(script, f'echo run >>{runs}; mkdir -p {made.parent}; cat {read}/input >{made}; echo "UNSUPPORTED: $(cat {read}/input)"; '
+    write(script, f'echo run >>{runs}; mkdir -p {made.parent}; cat {read}/input >{made}; '
+                  f'echo "UNSUPPORTED: $(cat {read}/input)"; '
                   f'exit $(cat {read}/input)')
 
     def expect(count, status, why, **variables):
