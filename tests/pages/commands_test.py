@@ -12,6 +12,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,17 +43,28 @@ def environment(options, folder):
 
 def run(commands, folder, options):
     """What is wrong with a block, or None."""
-    try:
-        result = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=folder, text=True,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                env=environment(options, folder), timeout=SECONDS * (10 if options.all else 1))
-    except subprocess.TimeoutExpired:
-        return "takes too long"
-    missing = [text for text in re.findall(r"# -> (.*)$", commands, re.M) if text not in result.stdout]
-    if result.returncode != 0 or missing:
-        said = f"ended with status {result.returncode}" + "".join(f", did not print {text!r}" for text in missing)
-        return f"{said}:\n{result.stdout[-3000:]}"
+    with subprocess.Popen(["bash", "-euo", "pipefail", "-c", commands], cwd=folder, text=True, start_new_session=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env=environment(options, folder)) as process:
+        try:
+            said, _ = process.communicate(timeout=SECONDS * (10 if options.all else 1))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # and the programs that it started
+            return "takes too long"
+    missing = [text for text in re.findall(r"# -> (.*)$", commands, re.M) if text not in said]
+    if process.returncode != 0 or missing:
+        wrong = f"ended with status {process.returncode}" + "".join(f", did not print {text!r}" for text in missing)
+        return f"{wrong}:\n{said[-3000:]}"
     return None
+
+
+def prove(options):
+    """A block that fails, and one that does not print what it should, are found; one that does is accepted."""
+    with tempfile.TemporaryDirectory() as folder:
+        for commands, word in ("false\ntrue", "status 1"), ("echo one  # -> two", "did not print 'two'"):
+            assert word in (run(commands, folder, options) or ""), f"a wrong block is accepted: {commands}"
+        wrong = run("echo one  # -> one", folder, options)
+        assert wrong is None, wrong
 
 
 def main():
@@ -64,6 +76,7 @@ def main():
     parser.add_argument("pages", type=Path, nargs="+")
     options = parser.parse_args()
     options.build, options.llama_cpp = options.build.resolve(), options.llama_cpp.resolve()
+    prove(options)
     counts = {"run": 0, "not run": 0, "failed": 0}
     for page in options.pages:
         with tempfile.TemporaryDirectory() as folder:
