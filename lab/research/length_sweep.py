@@ -65,7 +65,7 @@ def main():
     results = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"rows": []}
 
     def keep(row):
-        full = next((one["ppl"] for one in [*results["rows"], row]
+        full = next((one["ppl"] for one in [row, *results["rows"]]
                      if (one["name"], one["context"]) == ("full cache", row["context"])))
         row["ppl_increase_percent"] = 100 * (row["ppl"] / full - 1)
         results["rows"] = [one for one in results["rows"]
@@ -76,7 +76,10 @@ def main():
 
     with tempfile.TemporaryDirectory(prefix="winnow-lengths-") as folder:
         source, identity = text.prepare(given.text, given.part, Path(folder))
-        results |= {"model": given.model.name, "text": {"file": given.text.name} | identity, "base": str(configs.BASE)}
+        setting = {"model": given.model.name, "text": {"file": given.text.name} | identity, "base": str(configs.BASE)}
+        if results["rows"] and not setting.items() <= results.items():
+            raise SystemExit(f"--out: {given.out} has rows of another model or text, expected those of {setting}")
+        results |= setting
         host = Host(find_programs(given.llama_cpp), find_plugin(given.plugin), given.model, BATCH, BATCH, given.threads)
         with measure.Measure(host, given.model) as process:
             for context in map(int, given.contexts.split(",")):
