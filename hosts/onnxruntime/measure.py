@@ -7,7 +7,7 @@
 FOLDER is what models.py wrote, with --last-logits: logits of a whole prompt would take more memory than the cache.
 "ort" is ORT's own kernel with a present for each call, "shared" the same with one buffer as past and present; every
 other cache is a configuration of Winnow's, which runs the model without past and present. The prompt comes in calls of
---chunk tokens. Tables are in Markdown.
+--chunk tokens; for `quality`, where --rows sequences are a batch, in one call. Tables are in Markdown.
 
 Memory is resident memory: its peak while decoding less what it was after the model was loaded and had computed one
 short prompt, and the peak of the whole process. `limit` lets "shared", which takes less than "ort", decode --tokens,
@@ -203,7 +203,7 @@ def arguments():
     parser.add_argument("--cache", action="append", dest="caches", metavar="CACHE",
                         help="instead of the usual ones; ort, shared, or a configuration")
     parser.add_argument("--threads", type=int, default=0, help="of ORT; 0: as many as there are cores")
-    parser.add_argument("--chunk", type=int, default=256, help="the most tokens of a call of a prompt")
+    parser.add_argument("--chunk", type=int, default=256, help="memory, limit: the most tokens of a call of a prompt")
     parser.add_argument("--rounds", type=int, default=3, help="processes for each cache, in turns; limit: for shared")
     parser.add_argument("--tokens", type=int, default=2048, help="memory, limit: of the sequence")
     parser.add_argument("--new", type=int, default=64, help="of these, or after each prompt, decoded greedily")
