@@ -105,8 +105,9 @@ void start_other_program(int argc, char** argv) {
     if (name == "bench") run_bench(argc - 2, argv + 2);
     if (name == "tune") run_bench(argc - 1, argv + 1);
     if (name == "top")
-        throw std::runtime_error("top is a part of the Python package winnowkv: install its wheel, then call python3 -m "
-                                 "winnowkv top");
+        throw std::runtime_error(
+            "top is a part of the Python package winnowkv: install its wheel, then call python3 -m "
+            "winnowkv top");
     if (name == "profile" || name == "calibrate") run_calibrate(argc - 1, argv + 1);
     if (name == "eval" || name == "allocate") run_lab(argc - 1, argv + 1);
 }
