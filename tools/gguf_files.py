@@ -29,6 +29,12 @@ def header(values, version=3, magic=b"GGUF", count=None, tensors=0):
     return head + b"".join(text(key) + value(kind, content) for key, kind, content in values)
 
 
+
+def tensors(names):
+    """What follows the values: tensors of one dimension, whose numbers nobody reads."""
+    return b"".join(text(name) + struct.pack("<IQIQ", 1, 64, 0, 0) for name in names)
+
+
 def model(architecture="llama", **changes):
     """The values of a small model. changes: by the last part of the key another (kind, content), or None for no key."""
     names = {"block_count": "block_count", "context_length": "context_length", "embedding_length": "embedding_length",

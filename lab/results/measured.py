@@ -14,6 +14,8 @@ RESULTS = Path(__file__).resolve().parent
 MEASURED = RESULTS.parents[1] / "tools" / "plan" / "measured.json"
 TEXT = "wiki.test.raw"  # by which configurations are compared with each other, as far as they were measured on it
 MODEL = "SmolLM2-135M-Instruct"  # whose losses stand for those of a model that was not measured
+# Files of models whose layers add a bias to their keys: few bits lose far more of such keys.
+KEY_BIAS = {"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"}
 KEYS = ("context", "contexts", "kld", "kld_se", "ppl_increase_percent", "ppl_increase_se")
 
 
@@ -25,7 +27,7 @@ def is_plain(row):
 def model_of(results):
     """Its name without the type of its weights, which were dequantized."""
     if results["model"]["weights"] != "f32":
-        return results["model"]["file"]
+        return results["model"]["file"].removesuffix(".gguf")
     return re.sub(r"([.-](I?Q\d\w*|B?F16|F32))?\.gguf$", "", results["model"]["file"], flags=re.I)
 
 
@@ -49,6 +51,8 @@ def losses(folder):
                 made = {"name": row["name"]} | {name: row[name] for name in KEYS}
                 made |= {"model": key[0], "text": results["text"]["file"], "part": results["text"]["part"],
                          "results": path.stem}
+                if results["model"]["file"] in KEY_BIAS:
+                    made["has_key_bias"] = True
                 best[key] = (rank, made)
     compared = {(row["model"], row["name"]) for _, row in best.values() if row["text"] == TEXT}
     rows = [row for _, row in best.values() if row["text"] == TEXT or (row["model"], row["name"]) not in compared]

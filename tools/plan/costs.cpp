@@ -28,10 +28,12 @@ Backend::Backend(const std::string& name) : opened_(name) {
     }
 }
 
-void Backend::check(const std::string& kv) const {
+ggml::CacheMeaning Backend::check(const std::string& kv) const {
     const auto ask = [&](const winnow_cache_desc& desc) { return ggml::meaning_of(api(), caches(), context(), desc); };
     try {
-        ggml::Resources(ggml::meaning_of_any_shape(kv.c_str(), ask), {}, 0);
+        ggml::CacheMeaning meaning = ggml::meaning_of_any_shape(kv.c_str(), ask);
+        ggml::Resources(meaning, {}, 0);
+        return meaning;
     } catch (const std::runtime_error& error) {
         throw std::runtime_error("configuration \"" + kv + "\": " + error.what());
     }

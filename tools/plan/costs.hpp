@@ -22,9 +22,10 @@ public:
     const winnow_cache_api& caches() const { return opened_.caches(); }
     winnow_context* context() const { return context_.get(); }
 
-    // Throws std::runtime_error, which names the string of WINNOW_KV, where it is none whatever the model is, or names
-    // a file that cannot be read. That the model can have such a cache, it does not say.
-    void check(const std::string& kv) const;
+    // What a string of WINNOW_KV means before a model is known. Throws std::runtime_error, which names the string,
+    // where it is none whatever the model is, or names a file that cannot be read. That the model can have such a
+    // cache, it does not say.
+    ggml::CacheMeaning check(const std::string& kv) const;
 
 private:
     OpenBackend opened_;

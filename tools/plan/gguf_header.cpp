@@ -197,7 +197,7 @@ GgufHeader::GgufHeader(const std::string& path) : path_(path) {
         reader.fail((is_big_endian ? "a big-endian file" : "version " + std::to_string(version)) +
                     ", expected version 2 or 3, little-endian");
     }
-    reader.number<uint64_t>("the count of tensors");
+    const auto tensors = reader.number<uint64_t>("the count of tensors");
     const auto count = reader.number<uint64_t>("the count of keys");
     reader.need(count, 8 + 4 + 1, "keys"); // a length, a type and a value
     for (uint64_t i = 0; i < count; ++i) {
@@ -206,6 +206,15 @@ GgufHeader::GgufHeader(const std::string& path) : path_(path) {
         reader.where("key " + std::to_string(i + 1) + " of " + std::to_string(count) + ", \"" + key + "\"");
         if (has(key)) reader.fail("there before, expected each key once");
         values_.emplace(key, reader.value());
+    }
+    constexpr uint64_t type_and_offset = 4 + 8;
+    reader.need(tensors, 8 + 4 + type_and_offset, "tensors"); // a name's length and the count of dimensions before it
+    for (uint64_t i = 0; i < tensors; ++i) {
+        reader.where("tensor " + std::to_string(i + 1) + " of " + std::to_string(tensors));
+        const std::string name = reader.text(longest_key, "a name");
+        if (name.ends_with(".attn_k.bias") || name.ends_with(".attn_qkv.bias")) has_key_bias_ = true;
+        reader.skip(reader.number<uint32_t>("the count of dimensions"), 8, "dimensions");
+        reader.skip(type_and_offset, 1, "a type and an offset");
     }
 }
 

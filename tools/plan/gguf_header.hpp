@@ -1,5 +1,5 @@
 // The metadata at the head of a GGUF file, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. No length in the
-// file is believed before that many bytes are known to follow; tensors are not read.
+// file is believed before that many bytes are known to follow; of tensors only the names are read.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,8 @@ public:
 
     const std::string& path() const { return path_; }
     bool has(const std::string& key) const { return values_.count(key) != 0; }
+    // Whether a layer adds a bias to its keys, by a tensor of its own or by one of queries, keys and values together.
+    bool has_key_bias() const { return has_key_bias_; }
 
     // Nothing where the key is missing; std::runtime_error where its value is of another type.
     std::optional<int64_t> integer(const std::string& key) const;
@@ -36,6 +38,7 @@ private:
 
     std::string path_;
     std::map<std::string, Value> values_;
+    bool has_key_bias_ = false;
 };
 
 } // namespace winnow::tools

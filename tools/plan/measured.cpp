@@ -94,7 +94,8 @@ Measured::Measured() {
     for (const auto& row : losses.at("rows")) {
         losses_.push_back({row.at("name"), row.at("context"), row.at("contexts"), row.at("kld"), row.at("kld_se"),
                            row.at("ppl_increase_percent"), row.at("ppl_increase_se"), row.at("model"), row.at("text"),
-                           row.at("part"), losses.at("commands").at(row.at("results").get<std::string>())});
+                           row.at("part"), losses.at("commands").at(row.at("results").get<std::string>()),
+                           row.value("has_key_bias", false)});
     }
 }
 
@@ -106,6 +107,7 @@ std::optional<Loss> Measured::find(const Configuration& config, int64_t context,
     std::optional<Meant> meant;
     if (is_winnow) meant = Meant{costs.meaning(config.kv, context), costs.cells(context)};
     const auto is_its = [&](const Loss& loss) {
+        if (loss.has_key_bias != shape.has_key_bias) return false;
         if (!is_winnow) return loss.name == name;
         if (parse_configuration(loss.name).where != Configuration::Where::winnow) return false;
         try {

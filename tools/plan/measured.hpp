@@ -22,6 +22,7 @@ struct Loss {
     double ppl_increase_percent = 0, ppl_increase_se = 0;
     std::string model, text, part; // part of the text: first, second, all
     std::string command;
+    bool has_key_bias = false; // the model's keys
 };
 
 class Measured {
@@ -36,6 +37,7 @@ public:
     // The loss of the same configuration; nothing where it was not measured. Where tokens are evicted, the same share
     // of the context's cells has to be held; where none is, formats alone count. A loss of this model, which
     // is_model(name) says, comes before one of another; then that at the nearest context, and the first in the data.
+    // Models whose keys have a bias and models whose keys have none do not stand for each other.
     // Throws std::runtime_error where the model cannot have such a cache.
     std::optional<Loss> find(const Configuration& config, int64_t context, const Costs& costs, const ModelShape& shape,
                              const std::function<bool(const std::string&)>& is_model) const;

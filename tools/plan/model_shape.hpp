@@ -31,6 +31,7 @@ struct ModelShape {
     int64_t trained_context = 0; // 0: unknown
     std::vector<LayerGroup> groups;
     RecurrentState recurrent;
+    bool has_key_bias = false; // as in Qwen2: keys have a few channels with large constants
 };
 
 // Throws std::runtime_error where the metadata is missing, contradicts itself, or is of an architecture whose cache is

@@ -8,6 +8,7 @@
 #include <regex>
 #include <stdexcept>
 
+#include "format_bits.hpp"
 #include "gguf_header.hpp"
 #include "whole_file.hpp"
 
@@ -32,6 +33,9 @@ const char* const always[] = {f16,
                               "winnow:budget=1/4",
                               "winnow:budget=1/8",
                               "winnow:budget=1/8,recall=host"};
+// Also, where keys have a bias.
+const char* const for_biased_keys[] = {"winnow:k=q8_0", "winnow:budget=1/4,k=q8_0",
+                                       "winnow:budget=1/8,recall=host,k=q8_0"};
 
 // What an option asks for. Throws std::runtime_error, which names the option, where that is no configuration whatever
 // the model is, or names a file that cannot be read.
@@ -45,7 +49,7 @@ Configuration asked_for(const std::string& option, const std::string& text, cons
     }
 }
 
-std::vector<Configuration> configurations(const PlanOptions& options, const Backend& backend) {
+std::vector<Configuration> configurations(const PlanOptions& options, const Backend& backend, bool has_key_bias) {
     std::vector<Configuration> all;
     const auto add = [&](const Configuration& config) {
         const bool is_there =
@@ -53,6 +57,8 @@ std::vector<Configuration> configurations(const PlanOptions& options, const Back
         if (!is_there) all.push_back(config);
     };
     for (const char* text : always) add(parse_configuration(text));
+    if (has_key_bias)
+        for (const char* text : for_biased_keys) add(parse_configuration(text));
     for (const std::string& budget : options.budgets) add(asked_for("--budget", "winnow:budget=" + budget, backend));
     for (const std::string& text : options.kv) add(asked_for("--kv", text, backend));
     return all;
@@ -87,6 +93,7 @@ PlanRow make_row(const Configuration& config, const Plan& plan, const Costs& cos
         row.canonical = is_winnow ? meaning.config : config.name;
         row.evicts = meaning.evicts;
         row.segments = meaning.segments;
+        row.key_bits = is_winnow ? fewest_key_bits(meaning) : bits_of_code(config.k);
         row.from_f16 = costs.pays_from(config, parse_configuration(f16));
         row.from_q8_0 = costs.pays_from(config, parse_configuration(q8_0));
         const auto is_model = [&](const std::string& model) { return is_same_model(model, plan); };
@@ -129,7 +136,9 @@ Plan make_plan(const PlanOptions& options) {
     }
     Plan plan;
     plan.options = options;
-    plan.shape = read_shape(GgufHeader(options.model));
+    const GgufHeader header(options.model);
+    plan.shape = read_shape(header);
+    plan.shape.has_key_bias = header.has_key_bias();
     plan.context = options.context != 0 ? options.context : plan.shape.trained_context;
     if (plan.context == 0) throw std::runtime_error(options.model + " has no context_length; say --context");
     if (plan.context < 1 || plan.context > Costs::longest) {
@@ -140,7 +149,7 @@ Plan make_plan(const PlanOptions& options) {
     plan.contexts = contexts_to_draw(plan.context);
     const Backend backend(options.backend);
     const Costs costs(backend, plan.shape, options.ubatch, plan.measured.added());
-    for (const Configuration& config : configurations(options, backend)) {
+    for (const Configuration& config : configurations(options, backend, plan.shape.has_key_bias)) {
         plan.rows.push_back(make_row(config, plan, costs));
         if (config.name == q8_0) plan.has_q8_0 = plan.rows.back().refused.empty();
         if (plan.rows.back().refused.empty()) plan.curves.push_back(make_curve(plan.rows.back(), plan, costs));

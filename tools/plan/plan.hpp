@@ -30,6 +30,7 @@ struct PlanRow {
     std::string canonical;
     bool evicts = false;                       // what is far above may be forgotten
     std::vector<ggml::SegmentTokens> segments; // of a head when the context is full; of Winnow's caches
+    double key_bits = 0;                       // of an element's code, where keys have fewest
     Cost cost;
     std::optional<int64_t> from_f16, from_q8_0; // the context from which on it takes less than llama.cpp's own
     std::optional<Loss> loss;

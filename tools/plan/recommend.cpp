@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "format_bits.hpp"
+
 namespace winnow::tools {
 
 namespace {
@@ -12,12 +14,17 @@ constexpr double near_tie = 1.01; // what Winnow adds to a process is not known 
 
 bool is_winnow(const PlanRow& row) { return row.config.where == Configuration::Where::winnow; }
 
-// The row with least memory, among those that take(row) accepts and that are not refused.
+// Whether a row may be recommended at all: few bits lose too much of keys that have a bias.
+bool is_fit(const PlanRow& row, const Plan& plan) {
+    return row.refused.empty() && (!plan.shape.has_key_bias || row.key_bits >= least_bits_of_biased_keys);
+}
+
+// The row with least memory, among the fit ones that take(row) accepts.
 template <typename Take>
 const PlanRow* least(const Plan& plan, Take&& take) {
     const PlanRow* best = nullptr;
     for (const PlanRow& row : plan.rows) {
-        if (!row.refused.empty() || !take(row)) continue;
+        if (!is_fit(row, plan) || !take(row)) continue;
         if (!best || row.cost.total() < best->cost.total()) best = &row;
     }
     return best;
@@ -30,7 +37,7 @@ const PlanRow* best_of(const Plan& plan, Take&& take) {
     if (!best) return nullptr;
     const double most = near_tie * static_cast<double>(best->cost.total());
     for (const PlanRow& row : plan.rows) {
-        if (!row.refused.empty() || !take(row) || static_cast<double>(row.cost.total()) > most) continue;
+        if (!is_fit(row, plan) || !take(row) || static_cast<double>(row.cost.total()) > most) continue;
         if (row.loss->kld < best->loss->kld) best = &row;
     }
     return best;
@@ -44,6 +51,20 @@ std::string from(const std::optional<int64_t>& context, const std::string& than)
 std::string number(double value) {
     char text[32];
     std::snprintf(text, sizeof text, "%g", value);
+    return text;
+}
+
+// Why rows with few bits for keys are not recommended, with what was measured.
+std::string advice_on_biased_keys(const Plan& plan) {
+    std::string text =
+        "The keys of this model have a bias. Such keys have a few large channels, which formats of fewer "
+        "than 8 bits store badly, so configurations with such keys are not recommended.";
+    for (const PlanRow& row : plan.rows) {
+        if (!row.loss || (row.config.name != "winnow" && row.config.name != "winnow:k=q8_0")) continue;
+        text += " " + row.config.name + " lost a KL divergence of " +
+                plus_minus(row.loss->kld, row.loss->kld_se, false) + " (" + row.loss->model + ", " +
+                grouped(row.loss->context) + " tokens).";
+    }
     return text;
 }
 
@@ -76,6 +97,7 @@ void recommend(Plan& plan, const Costs& costs) {
                                   ".");
         }
     }
+    if (plan.shape.has_key_bias) plan.advice.push_back(advice_on_biased_keys(plan));
     const PlanRow* keeper = least(plan, [](const PlanRow& row) { return row.cost.recalls() && !row.evicts; });
     if (best && best->evicts && keeper) {
         const std::string where =

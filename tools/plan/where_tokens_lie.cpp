@@ -1,51 +1,12 @@
 // In which formats a full context lies, and how many of its tokens stay: a dry run of policies and of their segments.
 #include <algorithm>
-#include <array>
 #include <cstdio>
 
 #include "canonical_config.hpp"
+#include "format_bits.hpp"
 #include "plan.hpp"
 
 namespace winnow::tools {
-namespace {
-
-// Of an element's code, without scales and norms.
-struct TypeBits {
-    uint32_t type;
-    const char* name;
-    double bits;
-};
-constexpr std::array types = {
-    TypeBits{WINNOW_TYPE_F32, "f32", 32},
-    TypeBits{WINNOW_TYPE_F16, "f16", 16},
-    TypeBits{WINNOW_TYPE_BF16, "bf16", 16},
-    TypeBits{WINNOW_TYPE_Q8_0, "q8_0", 8},
-    TypeBits{WINNOW_TYPE_Q5_1, "q5_1", 5},
-    TypeBits{WINNOW_TYPE_Q5_0, "q5_0", 5},
-    TypeBits{WINNOW_TYPE_Q4_1, "q4_1", 4},
-    TypeBits{WINNOW_TYPE_Q4_0, "q4_0", 4},
-    TypeBits{WINNOW_TYPE_IQ4_NL, "iq4_nl", 4},
-    TypeBits{WINNOW_TYPE_AFFINE8_G32, "affine8_g32", 8},
-    TypeBits{WINNOW_TYPE_AFFINE8_G64, "affine8_g64", 8},
-    TypeBits{WINNOW_TYPE_AFFINE8_G128, "affine8_g128", 8},
-    TypeBits{WINNOW_TYPE_AFFINE4_G32, "affine4_g32", 4},
-    TypeBits{WINNOW_TYPE_AFFINE4_G64, "affine4_g64", 4},
-    TypeBits{WINNOW_TYPE_AFFINE4_G128, "affine4_g128", 4},
-    TypeBits{WINNOW_TYPE_TURBO4, "turbo4", 4},
-    TypeBits{WINNOW_TYPE_TURBO3, "turbo3", 3},
-    TypeBits{WINNOW_TYPE_TURBO2, "turbo2", 2},
-    TypeBits{WINNOW_TYPE_TURBO3_5, "turbo3_5", 3.5},
-    TypeBits{WINNOW_TYPE_TURBO2_5, "turbo2_5", 2.5},
-    TypeBits{WINNOW_TYPE_SPARSE16, "sparse16", 11.5},
-    TypeBits{WINNOW_TYPE_SPARSE8, "sparse8", 6.5},
-};
-
-TypeBits bits_of(uint32_t type) {
-    const auto* const found = std::ranges::find(types, type, &TypeBits::type);
-    return found != types.end() ? *found : TypeBits{type, "unknown", 0};
-}
-
-} // namespace
 
 TokensOfHead tokens_of_head(const PlanRow& row, int64_t context) {
     TokensOfHead all;
@@ -54,10 +15,10 @@ TokensOfHead tokens_of_head(const PlanRow& row, int64_t context) {
     for (size_t i = 0; i < row.segments.size(); ++i) {
         const ggml::SegmentTokens& each = row.segments[i];
         if (each.tokens == 0) continue;
-        const TypeBits k = bits_of(each.k_type), v = bits_of(each.v_type);
+        const FormatBits k = bits_of(each.k_type), v = bits_of(each.v_type);
         all.retained += each.tokens;
-        all.segments.push_back({each.tokens, k.name, v.name});
-        for (const TypeBits& side : {k, v}) {
+        all.segments.push_back({each.tokens, std::string(k.name), std::string(v.name)});
+        for (const FormatBits& side : {k, v}) {
             if (side.bits >= 16) continue; // dense
             packed += each.tokens;
             bits += static_cast<double>(each.tokens) * side.bits;
