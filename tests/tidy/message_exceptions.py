@@ -74,7 +74,7 @@ EXCEPTIONS = (
     ("hosts/ggml/kv_figures.cpp", "text", r"^\.\.\. tensors, \.\.\. MiB$", "how large a cache is that stays in place"),
     ("hosts/ggml/network_file.cpp", "text", r"^(hidden unit|biases of layer) \.\.\.$", "which part of a file is wrong"),
     ("lab/eval/winnow_eval/allocate.py", "text", r"^(its KV heads|the whole layer)$", "of what a number is"),
-    ("tools/plan/gguf_header.cpp", "text", r"^(a|the|key|tensor) |numbers of 64 bits$", "what is read at a byte of a file"),
+    ("tools/plan/gguf_header.cpp", "text", r"^(a|the|key|tensor) |numbers of 64 bits$", "what is read at a byte"),
     ("tools/plan/plan.cpp", "text", r"^\.\.\.winnow plan: ", "with what all messages of winnow plan begin"),
     ("*", "text", r"^winnow-(bench|measure): \.\.\.$", "with what all messages of a program begin"),
 
