@@ -30,6 +30,7 @@ public:
     void abandon();
 
     Registration& registration;
+    const int64_t number = registration.report.next_owner(); // in the report
     Context context;
     Counters counters;
     ggml_abort_callback abort_callback = nullptr;
@@ -43,6 +44,7 @@ private:
     // Nodes on virtual tensors; these throw.
     void compute_virtual(VirtualBuffer& buffer, const ggml_cgraph* graph, const ggml_tensor* node);
     void end_virtual(bool done);
+    void report_if_due(const std::set<VirtualBuffer*>& buffers);
 
     SlopeCache slopes_;
     std::set<VirtualBuffer*> virtual_buffers_; // that this graph uses
@@ -132,7 +134,15 @@ void Instance::end_virtual(bool done) {
     if (!done || first) each([](VirtualBuffer& buffer) { buffer.drop_deferred(); });
     if (first) std::rethrow_exception(first);
     if (!done) return;
-    for (VirtualBuffer* buffer : buffers) buffer->report_if_due();
+    report_if_due(buffers);
+}
+
+void Instance::report_if_due(const std::set<VirtualBuffer*>& buffers) {
+    Report& report = registration.report;
+    bool is_new = report.is_due(number);
+    if (is_new) report.set_living(number, {counters, context.figures(), {}});
+    for (VirtualBuffer* buffer : buffers) is_new |= buffer->note_living();
+    if (is_new) report.write_living();
 }
 
 enum ggml_status Instance::compute(ggml_cgraph* graph) {
@@ -201,7 +211,9 @@ void free_backend(ggml_backend_t backend) {
                 "not in a buffer of Winnow's (-nkvo), or is used in another way",
                 static_cast<unsigned long long>(counters.in_place_calls()));
         }
-        instance->registration.report.add(counters, instance->context.figures());
+        Report& report = instance->registration.report;
+        report.end_living(instance->number);
+        report.add(counters, instance->context.figures());
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "no report: %s", error.what());
     }

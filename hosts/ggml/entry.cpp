@@ -40,8 +40,8 @@ size_t give_text(Action&& action, char* text, size_t size) {
     }
 }
 
-// Under the name "winnow_ggml_report": the counts of all backend instances that were freed so far, as JSON. Writes at
-// most size bytes, zero terminated, and returns the length of the whole text.
+// Under the name "winnow_ggml_report": the report as JSON. It counts contexts in use as they were last seen for
+// WINNOW_REPORT_EVERY. Writes at most size bytes, zero terminated, and returns the length of the whole text.
 size_t write_report(char* text, size_t size) {
     return give_text([] { return registration()->report.json(); }, text, size);
 }

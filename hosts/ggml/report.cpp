@@ -141,26 +141,27 @@ void Counters::add(const Counters& other) {
     }
 }
 
-Report::Report(const winnow_api& api, const winnow_device_info& device)
-    : api_(api), device_(device), every_(report_interval()) {}
-
-void Report::add_locked(const ContextFigures& context) {
-    const winnow_stats& stats = context.stats;
-    stats_.sdpa_calls += stats.sdpa_calls;
-    stats_.kv_append_calls += stats.kv_append_calls;
-    stats_.tokens_appended += stats.tokens_appended;
-    stats_.kernel_launches += stats.kernel_launches;
-    stats_.programs_built += stats.programs_built;
-    stats_.programs_loaded += stats.programs_loaded;
-    stats_.host_copies += stats.host_copies;
-    if (stats.kernel_launches == 0) return;
-    auto device = std::find_if(devices_.begin(), devices_.end(),
+void Totals::add(const Counters& other, const ContextFigures& context) {
+    counters.add(other);
+    const winnow_stats& more = context.stats;
+    stats.sdpa_calls += more.sdpa_calls;
+    stats.kv_append_calls += more.kv_append_calls;
+    stats.tokens_appended += more.tokens_appended;
+    stats.kernel_launches += more.kernel_launches;
+    stats.programs_built += more.programs_built;
+    stats.programs_loaded += more.programs_loaded;
+    stats.host_copies += more.host_copies;
+    if (more.kernel_launches == 0) return;
+    auto device = std::find_if(devices.begin(), devices.end(),
                                [&](const DeviceCounts& each) { return each.name == context.device; });
-    if (device == devices_.end()) device = devices_.insert(device, {context.device});
-    device->kernel_launches += stats.kernel_launches;
-    device->host_copies += stats.host_copies;
+    if (device == devices.end()) device = devices.insert(device, {context.device});
+    device->kernel_launches += more.kernel_launches;
+    device->host_copies += more.host_copies;
     device->waits += context.waits;
 }
+
+Report::Report(const winnow_api& api, const winnow_device_info& device)
+    : api_(api), device_(device), every_(report_interval()) {}
 
 void Report::write() const {
     if (const std::string path = path_in("WINNOW_REPORT"); !path.empty()) write_file(path.c_str(), json_locked());
@@ -173,8 +174,7 @@ void Report::tell() const {
 
 void Report::add(const Counters& counters, const ContextFigures& context) {
     const std::lock_guard lock(mutex_);
-    counters_.add(counters);
-    add_locked(context);
+    ended_.add(counters, context);
     tell();
 }
 
@@ -186,25 +186,35 @@ void Report::add(const CacheFigures& figures) {
 
 void Report::add(const ContextFigures& context) {
     const std::lock_guard lock(mutex_);
-    add_locked(context);
+    ended_.add({}, context);
     tell();
 }
 
-bool Report::is_due(int64_t buffer) {
+int64_t Report::next_owner() {
+    const std::lock_guard lock(mutex_);
+    return owners_++;
+}
+
+bool Report::is_due(int64_t owner) {
     if (every_.count() == 0 || variable("WINNOW_REPORT").empty()) return false;
     const std::lock_guard lock(mutex_);
-    const auto found = living_.find(buffer);
+    const auto found = living_.find(owner);
     return found == living_.end() || std::chrono::steady_clock::now() - found->second.seen >= every_;
 }
 
-void Report::set_living(int64_t buffer, std::vector<CacheFigures> caches) {
+void Report::set_living(int64_t owner, LivingFigures figures) {
     const std::lock_guard lock(mutex_);
-    if (caches.empty()) {
-        living_.erase(buffer);
-        return;
-    }
-    living_[buffer] = {std::move(caches), std::chrono::steady_clock::now()};
+    living_[owner] = {std::move(figures), std::chrono::steady_clock::now()};
+}
+
+void Report::write_living() {
+    const std::lock_guard lock(mutex_);
     write();
+}
+
+void Report::end_living(int64_t owner) {
+    const std::lock_guard lock(mutex_);
+    living_.erase(owner);
 }
 
 void Report::add(const InPlaceCache& cache) {
@@ -215,9 +225,7 @@ void Report::add(const InPlaceCache& cache) {
 
 void Report::reset() {
     const std::lock_guard lock(mutex_);
-    counters_ = {};
-    stats_ = {};
-    devices_.clear();
+    ended_ = {};
     caches_.clear();
     in_place_.clear();
 }
@@ -228,9 +236,13 @@ std::string Report::json() {
 }
 
 std::string Report::json_locked() const {
+    Totals totals = ended_;
     std::vector<CacheFigures> living;
-    for (const auto& [buffer, its] : living_) living.insert(living.end(), its.caches.begin(), its.caches.end());
-    return to_json({ggml().version(), api_, device_, counters_, stats_, devices_, caches_, living, in_place_});
+    for (const auto& [owner, its] : living_) {
+        totals.add(its.figures.counters, its.figures.context);
+        living.insert(living.end(), its.figures.caches.begin(), its.figures.caches.end());
+    }
+    return to_json({ggml().version(), api_, device_, totals, caches_, living, in_place_});
 }
 
 } // namespace winnow::ggml

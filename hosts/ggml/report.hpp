@@ -60,7 +60,24 @@ struct DeviceCounts {
     uint64_t waits = 0;
 };
 
-// The sum over all instances that have ended, for the whole process.
+// The sum over contexts.
+struct Totals {
+    Counters counters;
+    winnow_stats stats{};
+    std::vector<DeviceCounts> devices; // that launched something
+
+    void add(const Counters& other, const ContextFigures& context);
+};
+
+// What a backend instance or a buffer of virtual caches did until now.
+struct LivingFigures {
+    Counters counters;
+    ContextFigures context;
+    std::vector<CacheFigures> caches;
+};
+
+// What all instances and buffers did, for the whole process: those that ended, and with WINNOW_REPORT_EVERY also those
+// in use, as they were last seen.
 class Report {
 public:
     // Throws where WINNOW_REPORT_EVERY is no number of seconds.
@@ -73,10 +90,16 @@ public:
     void add(const CacheFigures& figures);
     // What the context of virtual caches did.
     void add(const ContextFigures& context);
-    // Whether there is a file to write, and WINNOW_REPORT_EVERY seconds have gone by since a buffer's caches were set.
-    bool is_due(int64_t buffer);
-    // The virtual caches of a buffer that are in use, as they are now; none once they have ended.
-    void set_living(int64_t buffer, std::vector<CacheFigures> caches);
+    // The next instance's or buffer's number, in the order in which they are made.
+    int64_t next_owner();
+    // Whether there is a file to write, and WINNOW_REPORT_EVERY seconds have gone by since the owner's figures were
+    // set.
+    bool is_due(int64_t owner);
+    // Sets what an instance or a buffer did until now. write_living() writes it.
+    void set_living(int64_t owner, LivingFigures figures);
+    void write_living();
+    // To be called before what the owner did is added, so that nothing is counted twice.
+    void end_living(int64_t owner);
     // One that was to be virtual and is not.
     void add(const InPlaceCache& cache);
 
@@ -86,7 +109,6 @@ public:
     std::string json();
 
 private:
-    void add_locked(const ContextFigures& context);
     void write() const;
     void tell() const; // the same, and to `winnow run`
     std::string json_locked() const;
@@ -94,15 +116,14 @@ private:
     const winnow_api& api_;
     const winnow_device_info& device_;
     std::mutex mutex_;
-    Counters counters_;
-    winnow_stats stats_{};
-    std::vector<DeviceCounts> devices_; // that launched something
+    Totals ended_;
     std::vector<CacheFigures> caches_;
     struct Living {
-        std::vector<CacheFigures> caches;
+        LivingFigures figures;
         std::chrono::steady_clock::time_point seen;
     };
-    std::map<int64_t, Living> living_;      // by the numbers of their buffers
+    int64_t owners_ = 0;                    // so far
+    std::map<int64_t, Living> living_;      // by the numbers of their owners
     std::chrono::duration<double> every_{}; // 0: only when a context ends
     std::vector<InPlaceCache> in_place_;
 };

@@ -142,7 +142,8 @@ std::string asked_of(const std::vector<CacheFigures>& caches) {
 } // namespace
 
 std::string to_json(const ReportContents& contents) {
-    const auto& [ggml_version, api, device, counters, stats, devices, caches, living, in_place] = contents;
+    const auto& [ggml_version, api, device, totals, caches, living, in_place] = contents;
+    const auto& [counters, stats, devices] = totals;
     const Json report = {{"backend", api.backend_name},
                          {"backend_version", api.backend_version},
                          {"ggml_version", ggml_version},

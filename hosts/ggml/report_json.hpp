@@ -13,9 +13,7 @@ struct ReportContents {
     const char* ggml_version;
     const winnow_api& api;
     const winnow_device_info& device;
-    const Counters& counters;
-    const winnow_stats& stats;
-    const std::vector<DeviceCounts>& devices;
+    const Totals& totals;                    // of contexts that ended and of those in use
     const std::vector<CacheFigures>& caches; // that ended
     const std::vector<CacheFigures>& living; // as they were last seen
     const std::vector<InPlaceCache>& in_place;

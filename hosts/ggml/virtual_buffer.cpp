@@ -29,7 +29,6 @@ size_t rounded(size_t size) { return (std::max<size_t>(size, 1) + page - 1) / pa
 struct Living {
     std::mutex mutex;
     std::set<VirtualBuffer*> buffers;
-    int64_t made = 0; // so far
 };
 Living& living() {
     static Living& all = *new Living; // contexts may end while the process does
@@ -39,13 +38,13 @@ Living& living() {
 } // namespace
 
 VirtualBuffer::VirtualBuffer(const winnow_library& library, Report& report, KvConfig config, size_t size)
-    : library_(library), report_(report), config_(std::move(config)), size_(rounded(size)) {
+    : library_(library), report_(report), config_(std::move(config)), size_(rounded(size)),
+      number_(report.next_owner()) {
     // Addresses alone, which count for no limit of memory.
     void* memory = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::runtime_error("cannot reserve " + std::to_string(size) + " bytes");
     base_ = static_cast<char*>(memory);
     const std::lock_guard lock(living().mutex);
-    number_ = living().made++;
     ++count_;
     living().buffers.insert(this);
 }
@@ -68,11 +67,14 @@ std::vector<CacheFigures> VirtualBuffer::figures() const {
     return all;
 }
 
-void VirtualBuffer::report_if_due() {
+bool VirtualBuffer::note_living() {
     try {
-        if (report_.is_due(number_)) report_.set_living(number_, figures());
+        if (!report_.is_due(number_)) return false;
+        report_.set_living(number_, {{}, context().figures(), figures()});
+        return true;
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "no report of caches in use: %s", error.what());
+        return false;
     }
 }
 
@@ -83,16 +85,16 @@ VirtualBuffer::~VirtualBuffer() {
         --count_;
     }
     try {
-        report_.set_living(number_, {});
+        report_.end_living(number_);
         if (in_place_) report_.add(*in_place_);
         if (context_) finish();
+        if (context_ && !caches_.empty()) report_.add(context_->figures());
         for (const auto& cache : caches_) {
             const std::optional<CacheFigures> figures = cache->figures();
             if (!figures) continue;
             log_line(GGML_LOG_LEVEL_INFO, "%s", to_text(*figures).c_str());
             report_.add(*figures);
         }
-        if (context_ && !caches_.empty()) report_.add(context_->figures());
     } catch (const std::exception& error) {
         log_line(GGML_LOG_LEVEL_ERROR, "no report of a cache: %s", error.what());
     }

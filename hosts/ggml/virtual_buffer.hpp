@@ -76,9 +76,9 @@ public:
 
     // What all caches hold that there are now: a JSON array of the report's objects.
     static std::string living_caches();
-    // Writes into the report what its caches hold now, where the report is to have that while they are in use. Does not
-    // throw.
-    void report_if_due();
+    // Sets in the report what its context did and what its caches hold now, if that is due; returns whether it was.
+    // Does not throw.
+    bool note_living();
 
 private:
     std::vector<CacheFigures> figures() const;
@@ -107,7 +107,7 @@ private:
     KvConfig config_;
     char* base_;
     size_t size_;
-    int64_t number_; // in the order in which buffers were made
+    int64_t number_; // in the report
     std::set<const ggml_tensor*> roots_;
     std::optional<Context> context_;
     std::vector<std::shared_ptr<VirtualCache>> caches_;

@@ -121,6 +121,20 @@ def answer_until(server, options, name):
     raise llama_cpp.Failure(f"no report with {name}")
 
 
+def check_totals(report, server):
+    """Of a report from while the server ran, and of that from its end. A context that ended counts once: its cache
+    counted its own steps."""
+    counts = {name: report[name] for name in ("graphs", "attention_calls", "append_calls", "kernel_launches", "waits")}
+    print(f"while it runs: {counts}")
+    expect(all(counts.values()), f"a server that answers did nothing: {counts}")
+    expect(sum(each["attention_calls"] for each in report["tensors"].values()) == counts["attention_calls"],
+           f"other calls of tensors: {report['tensors']}")
+    calls, steps = server.report["attention_calls"], sum(cache["steps"] for cache in server.report["caches"])
+    print(f"at the end: {calls} calls, {steps} steps")
+    expect(calls == steps, f"the report counts {calls} calls, the cache {steps} steps")
+    expect(all(server.report[name] >= count for name, count in counts.items()), f"fewer at the end: {server.report}")
+
+
 def test():
     parser = llama_cpp.parser(__doc__, "text")
     parser.add_argument("--python", type=Path, required=True, help="Python with textual")
@@ -134,6 +148,7 @@ def test():
         cache = answer_until(server, options, "evictions")
         text = top(options, path)
         print(text)
+        living = json.loads(path.read_text())
         rows = check_figures(text, cache)
         expect(sum(row[4] for row in rows) > 0, f"no head has lost tokens: {rows}")
         expect(f"Process {server.process.pid} (llama-server): " in text, f"another process: {text}")
@@ -142,12 +157,24 @@ def test():
         heads, *cells = watch_terminal(server, options)
         expect(int(heads) == len(rows_of(text, ["cache", "layer"])) and float(cells[-1].replace(",", "")) > 0,
                f"other figures: {heads}, {cells}")
+    check_totals(living, server)
     path.write_text(json.dumps(server.report))  # which was taken away
     text = top(options, path)
     expect(f"Process {server.process.pid} has ended" in text, f"the end is not said: {text}")
     check_figures(text, server.report["caches"][0])
+    check_in_place(host, options)
     check_recall(host, options)
     check_kill(host, options)
+
+
+def check_in_place(host, options):
+    """The report of caches in place is written while the server runs, too."""
+    with serve(host, options, None) as server:
+        server.complete(0, options.prose[:200], TOKENS)
+        living = json.loads(host.report_path.read_text())
+    told = [(report["attention_calls"], report["sdpa_calls"]) for report in (living, server.report)]
+    print(f"in place, calls while it runs and at the end: {told}")
+    expect(0 < told[0][0] <= told[1][0] and all(calls == sdpa for calls, sdpa in told), f"other calls: {told}")
 
 
 def check_recall(host, options):
