@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,8 +52,8 @@ class Reports(unittest.TestCase):
             self.watch.look()
         self.assertIn(words, str(found.exception))
 
-    def child(self, **variables):
-        process = subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"]} | variables,
+    def child(self, *command, **variables):
+        process = subprocess.Popen(command or ["sleep", "60"], env={"PATH": os.environ["PATH"]} | variables,
                                    cwd=self.path.parent)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -113,9 +114,19 @@ class Words(Reports):
             self.assertEqual(top.find(None), path)
         except top.Failure as several:
             self.assertIn(f"winnow top {path}  (process {child.pid}, sleep)", str(several))
-        for variables, words in ({}, "without WINNOW_REPORT:"), ({"WINNOW_REPORT": "a"}, "without WINNOW_REPORT_EVERY"):
+        for variables, words in (({}, "without WINNOW_REPORT, and"),
+                                 ({"WINNOW_REPORT": "a"}, "without WINNOW_REPORT_EVERY")):
             with self.assertRaisesRegex(top.Failure, words):
                 top.find(str(self.child(**variables).pid))
+        script = "WINNOW_REPORT=b-%p.json sleep 60 & echo $! > pid; wait"
+        shell = self.child("sh", "-c", script, WINNOW_REPORT_EVERY="1")
+        while not (number := self.path.with_name("pid")).exists() or not number.read_text():
+            time.sleep(.01)
+        sleeper = int(number.read_text())
+        self.addCleanup(os.kill, sleeper, signal.SIGKILL)
+        while b"WINNOW_REPORT=" not in Path(f"/proc/{sleeper}/environ").read_bytes():
+            time.sleep(.01)
+        self.assertEqual(top.find(str(shell.pid)), self.path.parent / f"b-{sleeper}.json")  # of its child
         with self.assertRaisesRegex(top.Failure, "there is no process 4194305"):  # more than Linux has
             top.find("4194305")
 

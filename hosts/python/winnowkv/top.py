@@ -74,18 +74,28 @@ def ordered(rows: list[Row], column: int, is_reversed: bool) -> list[Row]:
 # ---- The report of a process --------------------------------------------------------------------------------------
 
 
-def _process_name(pid: int) -> str | None:
-    """None where there is no such process, or it has ended and nobody has waited for it."""
+def _process(pid: int) -> tuple[str, int] | None:
+    """Name and parent. None where there is no such process, or it has ended and nobody has waited for it."""
     try:
         _, _, stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").partition("(")
     except OSError:
         return None
     name, _, rest = stat.rpartition(")")
-    return None if rest.split()[0] in "ZX" else name
+    state, parent, *_ = rest.split()
+    return None if state in "ZX" else (name, int(parent))
 
 
-def report_of(pid: int) -> Path:
-    """The file that a process was told to write. Raises Failure."""
+def _process_name(pid: int) -> str | None:
+    found = _process(pid)
+    return found and found[0]
+
+
+def _processes() -> list[int]:
+    return sorted(int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
+
+
+def report_of(pid: int) -> Path | None:
+    """The file that a process was told to write, None if it was told none. Raises Failure."""
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         folder = os.readlink(f"/proc/{pid}/cwd")
@@ -96,24 +106,33 @@ def report_of(pid: int) -> Path:
     variables = dict(os.fsdecode(entry).split("=", 1) for entry in entries if b"=" in entry)
     path = variables.get("WINNOW_REPORT")
     if not path:
-        raise Failure(f"process {pid} was started without WINNOW_REPORT: {START}")
+        return None
     if not variables.get("WINNOW_REPORT_EVERY"):
         raise Failure(f"process {pid} was started without WINNOW_REPORT_EVERY, and writes its report only when a "
                       f"context ends: {START}")
     return Path(folder, re.sub("%([p%])", lambda found: str(pid) if found[1] == "p" else "%", path))
 
 
+def _report_of_family(pid: int) -> Path:
+    """The report of a process or of its children: `winnow run` starts the program as its child. Raises Failure."""
+    children = [each for each in _processes() if (found := _process(each)) and found[1] == pid]
+    paths = [path for each in (pid, *children) if (path := report_of(each))]
+    if not paths:
+        raise Failure(f"process {pid} was started without WINNOW_REPORT, and so were its children: {START}")
+    return next((path for path in paths if os.path.exists(path)), paths[0])
+
+
 def find(what: str | None) -> Path:
     """The file of a report: FILE, that of process PID, or the only one that a process writes now. Raises Failure."""
     if what is not None:
-        return report_of(int(what)) if what.isdecimal() else Path(what)
+        return _report_of_family(int(what)) if what.isdecimal() else Path(what)
     found: dict[Path, int] = {}
-    for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdecimal()):
+    for pid in _processes():
         try:
             path = report_of(pid)
         except Failure:
             continue
-        if os.path.exists(path):
+        if path and os.path.exists(path):
             found.setdefault(path, pid)
     if not found:
         raise Failure(f"no process of yours writes a report. Name its FILE or PID, or {START}")
@@ -238,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                                      "running process hold. The process is one of llama.cpp with Winnow's plugin: "
                                      f"{START}.")
     parser.add_argument("report", nargs="?", metavar="FILE|PID", help="the file of WINNOW_REPORT, or the number of the "
-                        "process; without it, the only process that writes one")
+                        "process or of its `winnow run`; without it, the only process that writes one")
     parser.add_argument("--once", action="store_true", help="print the figures once, as text; so it is without a "
                         "terminal")
     options = parser.parse_args(arguments)
