@@ -32,7 +32,7 @@ ggml::CacheMeaning Backend::check(const std::string& kv) const {
     const auto ask = [&](const winnow_cache_desc& desc) { return ggml::meaning_of(api(), caches(), context(), desc); };
     try {
         ggml::CacheMeaning meaning = ggml::meaning_of_any_shape(kv.c_str(), ask);
-        ggml::Resources(meaning, {}, 0);
+        const ggml::Resources found(meaning, {}, 0); // throws where a file cannot be read
         return meaning;
     } catch (const std::runtime_error& error) {
         throw std::runtime_error("configuration \"" + kv + "\": " + error.what());
