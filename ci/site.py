@@ -12,7 +12,7 @@ import os
 
 import parts
 
-SITE = parts.SOURCE / "docs" / "site"
+SITE = parts.SOURCE / "site"
 BUILD = parts.SOURCE / "build" / "site"
 PACKAGES = ("sphinx==9.0.4", "myst-parser==5.2.0", "furo==2025.12.19", "breathe==5.1.0", "numpy==2.4.6")
 

@@ -259,7 +259,7 @@ def casts(tree):
 
 
 # What may name the lab: the switch, what leaves it out, where `winnow eval` looks for it, who reads the whole tree.
-NAMES_LAB = ("CMakeLists.txt", "pyproject.toml", "tools/CMakeLists.txt", "tools/doctor_test.py", "docs/site/conf.py")
+NAMES_LAB = ("CMakeLists.txt", "pyproject.toml", "tools/CMakeLists.txt", "tools/doctor_test.py", "site/conf.py")
 
 
 def apart_from_lab(tree):

@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "hosts" / "python"))
 
 project = "Winnow"
@@ -18,7 +18,7 @@ version = release = re.search(r"^ +VERSION (\d+\.\d+)\.\d+$", (ROOT / "CMakeList
 
 extensions = ["breathe", "myst_parser", "sphinx.ext.autodoc"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/**.md", "hosts/*/*.md", "lab/**.md"]
+include_patterns = ["*.md", "docs/**.md", "hosts/*/*.md", "lab/**.md", "site/*.md"]
 exclude_patterns = ["build", "**/.*", "**/__pycache__"]
 html_extra_path = ["index.html"]
 html_theme = "furo"
@@ -40,7 +40,7 @@ CONTENTS = {
               "hosts/onnxruntime/README", "hosts/onnxruntime/strip_cache", "hosts/c/README"],
     "The cache": ["docs/policies", "docs/cache", "docs/recall", "docs/formats", "docs/quality", "docs/performance",
                   "docs/plan", "docs/models", "docs/gpu", "docs/top"],
-    "Interfaces": ["docs/abi", "docs/site/c", "docs/site/python"],
+    "Interfaces": ["docs/abi", "site/c", "site/python"],
     "The project": ["ARCHITECTURE", "CONTRIBUTING", "docs/contributing/*", "CODE_OF_CONDUCT", "SECURITY", "CHANGELOG",
                     "docs/building", "docs/variants", "hosts/ggml/INTERNALS", "docs/glossary"],
     "Laboratory": ["lab/**"],
