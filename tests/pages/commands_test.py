@@ -1,6 +1,7 @@
 """Runs the commands of pages as a reader would: each fenced block of `sh`, the blocks of a page one after the other in
-one empty folder with a model.gguf, with Winnow's programs and llama.cpp's on the path. A page's command that fails, or
-a line that ends in `# -> TEXT` and does not print TEXT, is a failure.
+one empty folder with a model.gguf, with Winnow's programs and llama.cpp's on the path; blocks of a source tree's own
+commands in that tree. A page's command that fails, or a line that ends in `# -> TEXT` and does not print TEXT, is a
+failure.
 
     commands_test.py BUILD LLAMA_CPP_PROGRAMS MODEL [--all] PAGE...
 
@@ -22,6 +23,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent.parent
 BLOCK = re.compile(r"(?:^ *<!-- (?P<note>not run: [^\n]+?|run on demand) -->\n+)?"
                    r"^(?P<indent> *)```sh\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
+OF_TREE = re.compile(r"^(ci/|cmake |build/|python3 tests/)", re.M)
 SECONDS = 600  # of one block; --all: ten times as many
 SHORT = {"LLAMA_ARG_N_PREDICT": "16", "LLAMA_ARG_SEED": "1", "LLAMA_ARG_CTX_SIZE": "2048"}
 
@@ -43,7 +45,8 @@ def environment(options, folder):
 
 def run(commands, folder, options):
     """What is wrong with a block, or None."""
-    with subprocess.Popen(["bash", "-euo", "pipefail", "-c", commands], cwd=folder, text=True, start_new_session=True,
+    with subprocess.Popen(["bash", "-euo", "pipefail", "-c", commands], text=True,
+                          cwd=SOURCE if OF_TREE.search(commands) else folder, start_new_session=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env=environment(options, folder)) as process:
         try:
