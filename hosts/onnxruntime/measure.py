@@ -16,9 +16,11 @@ memory grows beyond that.
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -216,6 +218,20 @@ def arguments():
     return parser.parse_args()
 
 
+@contextlib.contextmanager
+def stripped_beside(model):
+    """The model without past and present, in its folder, where its weights need no copy; removed at the end."""
+    sys.path.insert(0, str(HERE.parent / "python"))
+    from winnowkv.onnx import strip_cache_files
+
+    path = model.with_name(f"stripped-{os.getpid()}.onnx")
+    try:
+        strip_cache_files(model, path)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def main():
     options = arguments()
     if options.child:
@@ -230,13 +246,10 @@ def main():
         sys.exit("measure: --winnow LIBRARY is missing, for caches other than ort and shared")
     if options.what == "quality":
         options.tokens = options.prompt + options.new
-    sys.path.insert(0, str(HERE.parent / "python"))
     from tokenizers import Tokenizer
-    from winnowkv.onnx import strip_cache_files
 
-    with tempfile.TemporaryDirectory(dir=options.folder.parent) as folder:  # where weights can be linked
-        options.stripped, options.ids = Path(folder) / "model.onnx", Path(folder) / "ids.json"
-        strip_cache_files(options.folder / "model.onnx", options.stripped)
+    with tempfile.TemporaryDirectory() as folder, stripped_beside(options.folder / "model.onnx") as options.stripped:
+        options.ids = Path(folder) / "ids.json"
         text = Tokenizer.from_file(str(options.folder / "tokenizer.json")).encode(options.text.read_text("utf-8"))
         options.ids.write_text(json.dumps(text.ids))
         {"memory": memory, "quality": quality, "limit": limit}[options.what](options)

@@ -7,13 +7,14 @@ A host allocates past and present in full, whichever execution provider computes
 only cache, and its budget is the memory that the cache takes. Such a model needs Winnow's provider: ONNX Runtime's own
 kernels have no cache to go on with.
 
-Weights are not read: files of external data are linked, or copied to another file system. Importing this module imports
-onnx.
+Files of external data are copied where the target is in another folder: onnx refuses files with several hard links, and
+symbolic links. Importing this module imports onnx.
 """
 
 from __future__ import annotations
 
 import argparse
+import filecmp
 import json
 import os
 import shutil
@@ -77,7 +78,7 @@ def strip_cache_files(source: str | os.PathLike[str], target: str | os.PathLike[
     model = _load(source)
     changed = strip_cache(model)
     if source.resolve().parent != target.resolve().parent:
-        _link_data(_data_files(model), source.parent, target.parent)
+        _copy_data(_data_files(model), source.parent, target.parent)
     _write(target, model.SerializeToString())
     return changed
 
@@ -173,24 +174,21 @@ def _data_files(model: Any) -> list[str]:
     return sorted(found)
 
 
-def _link_data(names: Iterable[str], source: Path, target: Path) -> None:
+def _copy_data(names: Iterable[str], source: Path, target: Path) -> None:
     missing = []
     for name in names:
         if not (target / name).exists():
             missing.append(name)
-        elif not os.path.samefile(source / name, target / name):
+        elif not filecmp.cmp(source / name, target / name):
             raise FileExistsError(f"{target / name} is there, and may belong to another model; choose another folder, "
                                   "or remove it")
     for name in missing:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(os.path.realpath(source / name), target / name)
-        except OSError:  # another file system, or one without links
-            shutil.copyfile(source / name, target / name)
+        shutil.copy2(source / name, target / name)  # with its time, by which it is known again
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replaces a file that is there, also one that is linked."""
+    """Replaces a file that is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -216,7 +214,7 @@ def _strip_folder(source: Path, target: Path) -> int:
     _adapt(config)
     own = {CONFIG, decoder["filename"], *_data_files(model)}
     target.mkdir(parents=True)
-    _link_data(_data_files(model), source, target)
+    _copy_data(_data_files(model), source, target)
     for path in source.rglob("*"):
         name = path.relative_to(source)
         if path.is_file() and str(name) not in own:
