@@ -48,7 +48,7 @@ def check_page(options):
     link.unlink(missing_ok=True)
     link.symlink_to(options.model)
     page = options.page.read_text(encoding="utf-8")
-    match = re.search(r"<!-- begin example -->\n\n    winnow (plan [^\n]*)\n\n(.*?)\n<!-- end -->", page, re.S)
+    match = re.search(r"<!-- begin example -->.*?```sh\nwinnow (plan [^\n]*)\n```\n\n(.*?)\n<!-- end -->", page, re.S)
     expect(match is not None, f"{options.page} has no example")
     text = subprocess.run([options.winnow, *match[1].split()], cwd=options.work, check=True, capture_output=True,
                           text=True).stdout
