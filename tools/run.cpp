@@ -19,8 +19,6 @@
 #include "kv_rules.hpp"
 #include "last_run.hpp"
 #include "plan/costs.hpp"
-#include "plan/format_bits.hpp"
-#include "plan/gguf_header.hpp"
 #include "run_child.hpp"
 #include "run_flags.hpp"
 #include "run_outcome.hpp"
@@ -41,24 +39,6 @@ std::string checked_kv(const RunOptions& options) {
     if (kv.empty()) return kv;
     check_kv(options.kv ? "--kv " : "WINNOW_KV=", kv);
     return kv;
-}
-
-// Warns where a configuration has too few bits for a model's keys; "" where it does not, and where `model` is no file
-// that can be read, which the program itself says.
-std::string warning_of_keys(const std::string& model, const std::string& kv) {
-    if (model.empty() || kv.empty()) return "";
-    double bits = dense_bits;
-    try {
-        if (!GgufHeader(model).has_key_bias()) return "";
-        const Backend backend("reference");
-        for (const ggml::KvRule& rule : ggml::parse_rules(kv))
-            bits = std::min(bits, fewest_key_bits(backend.check(rule.config)));
-    } catch (const std::runtime_error&) {
-        return "";
-    }
-    if (bits >= least_bits_of_biased_keys) return "";
-    return "warning: the keys of " + model + " have a bias, and formats of fewer than 8 bits lose much of such keys; " +
-           "take k=q8_0, for example --kv winnow:k=q8_0";
 }
 
 ProgramFlags ask_flags(const std::string& program, const std::vector<std::string>& command) {
@@ -127,8 +107,6 @@ int run_program(const RunOptions& options, std::ostream& err) {
         Run run{options.command, ask_flags(program, options.command), {}, {}};
         const NotesFile notes; // not before: a signal while the program is asked would leave it behind
         for (const std::string& flag : flags_to_add(run.flags, options.command)) run.command.push_back(flag);
-        const std::string warning = warning_of_keys(given_model(run.flags, options.command).text, kv);
-        if (!warning.empty()) err << "winnow: " << warning << '\n'; // before what the program writes
         set_plugin_variables(options, plugin, kv, notes);
         try {
             run.ended = run_child(run.command);

@@ -121,10 +121,6 @@ GivenValue given_attention(const ProgramFlags& flags, const std::vector<std::str
     return given(arguments, {"-fa", "--flash-attn"}, flags.reads_environment ? "LLAMA_ARG_FLASH_ATTN" : nullptr);
 }
 
-GivenValue given_model(const ProgramFlags& flags, const std::vector<std::string>& arguments) {
-    return given(arguments, {"-m", "--model"}, flags.reads_environment ? "LLAMA_ARG_MODEL" : nullptr);
-}
-
 std::vector<std::string> flags_to_add(const ProgramFlags& flags, const std::vector<std::string>& given) {
     std::vector<std::string> added;
     if (flags.has_device && !given_device(flags, given).is_given) added = {"-dev", "Winnow"};

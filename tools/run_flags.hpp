@@ -27,7 +27,6 @@ struct GivenValue {
 };
 GivenValue given_device(const ProgramFlags& flags, const std::vector<std::string>& arguments);
 GivenValue given_attention(const ProgramFlags& flags, const std::vector<std::string>& arguments);
-GivenValue given_model(const ProgramFlags& flags, const std::vector<std::string>& arguments);
 
 // Whether a program may be started with --help to learn its flags: one that has llama.cpp's parser of arguments, or
 // that is a script named as llama.cpp's programs are. Any other may do its work instead of answering.

@@ -17,7 +17,6 @@ import time
 import unittest
 from pathlib import Path
 
-import gguf_files
 
 PROGRAM, LIBRARIES = sys.argv[1:3]
 del sys.argv[1:3]
@@ -364,31 +363,6 @@ class Run(unittest.TestCase):
             self.assertTrue(lines[0].startswith("not called: "), lines)
             for word in words:
                 self.assertIn(word, " ".join(lines))
-
-    def test_few_bits_for_keys_with_a_bias_get_a_warning(self):
-        program = self.program("exit 0", NEW)
-
-        def is_warned(*options, tensor="blk.0.attn_k.bias", argument="-m", **environment):
-            model = self.folder / "model.gguf"
-            model.write_bytes(gguf_files.header(gguf_files.model("qwen2"), tensors=1) + gguf_files.tensors([tensor]))
-            given = {"-m": ["-m", model], "--model=": [f"--model={model}"], "": []}[argument]
-            status, _, err = self.run_winnow(*options, "--", program, *given, **environment)
-            self.assertEqual(status, 0, err)
-            self.assertEqual("warning" in err, "k=q8_0, for example --kv winnow:k=q8_0" in err)
-            return f"the keys of {model} have a bias" in err
-
-        self.assertTrue(is_warned())
-        self.assertTrue(is_warned(argument="--model="))
-        self.assertTrue(is_warned(argument="", LLAMA_ARG_MODEL=str(self.folder / "model.gguf")))
-        for kv in ("winnow:budget=1/4", "none:k=q8_0,fine=1,k_fine=turbo4", "[layers=2]winnow;none",
-                   "none:k=q8_0,share2=1/2,k2=turbo2,v2=turbo2"):
-            self.assertTrue(is_warned("--kv", kv), kv)
-        for kv in ("winnow:k=q8_0", "winnow:k=q8_0,coarse=1,v_coarse=turbo2", "none",
-                   "winnow:budget=1/8,recall=host,k=q8_0"):
-            self.assertFalse(is_warned("--kv", kv), kv)
-        self.assertFalse(is_warned("--in-place"))
-        self.assertFalse(is_warned(tensor="blk.0.attn_q.bias"))
-        self.assertNotIn("warning", self.run_winnow("--", program, "-m", "/nonesuch")[2])
 
     def test_a_cache_that_cannot_be_written_disturbs_nothing(self):
         status, out, err = self.run_winnow("--", self.program("echo text"), XDG_CACHE_HOME="/dev/null/cache")

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string_view>
 
 #include "tensors.hpp"
 
@@ -110,6 +111,17 @@ bool SdpaNode::translate(const ggml_tensor* node, const float* slopes) {
 bool sets_no_rows(const ggml_tensor* node) {
     const ggml_tensor* rows = node->src[0];
     return rows->ne[1] == 0 && storage_of(node->type).type != 0;
+}
+
+bool stores_biased_keys(const ggml_tensor* node) {
+    constexpr int longest = 16; // from the rows back to the weights: views, the rotation, the addition
+    const ggml_tensor* rows = node->src[0];
+    for (int step = 0; rows && step < longest; ++step, rows = rows->src[0]) {
+        if (rows->op != GGML_OP_ADD) continue;
+        const std::string_view added = rows->src[1]->name;
+        if (added.ends_with(".attn_k.bias") || added.ends_with(".attn_qkv.bias")) return true;
+    }
+    return false;
 }
 
 bool has_work(const ggml_tensor* node) {

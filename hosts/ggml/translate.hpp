@@ -37,6 +37,10 @@ private:
 // SET_ROWS of no rows at all into a type that is stored here: nothing to do, and nothing that Winnow would take.
 bool sets_no_rows(const ggml_tensor* node);
 
+// Whether the rows that a SET_ROWS stores are keys to which the layer has added a bias, as Qwen2's do. The bias is
+// known by llama.cpp's name of its tensor: of keys alone, or of queries, keys and values together.
+bool stores_biased_keys(const ggml_tensor* node);
+
 // Whether there is something to compute: not for a view, and not without the flag, where a node only has a shape for
 // others.
 bool has_work(const ggml_tensor* node);

@@ -6,11 +6,13 @@
 #include <map>
 #include <stdexcept>
 
+#include "format_bits.hpp"
 #include "ggml_api.hpp"
 #include "key_shift.hpp"
 #include "kv_config.hpp"
 #include "number_variables.hpp"
 #include "state_rows.hpp"
+#include "translate.hpp"
 
 namespace winnow::ggml {
 
@@ -34,6 +36,8 @@ void VirtualCache::check_rules(const std::string& computed_mask) {
 void VirtualCache::make() {
     const std::optional<int64_t> from = decode_from();
     cache_.make(rules());
+    if (const std::string warning = warning_of_biased_keys(cache_.meaning()); has_biased_keys_ && !warning.empty())
+        log_line(GGML_LOG_LEVEL_WARN, "%s: %s", shape_.name(), warning.c_str());
     try {
         streams_.make(cache_.meaning().sinks, has_windows_, from);
         figures_.make(has_windows_);
@@ -50,6 +54,7 @@ void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Co
             "; with WINNOW_KV, which says how keys and values are stored, expected f16 or bf16 (no "
             "-ctk and -ctv)");
     }
+    has_biased_keys_ |= !cache_.is_made() && shape_.is_keys(root) && stores_biased_keys(node);
     restore_pending();
     reader_.end();
     if (states_.has_set_aside() && root == shape_.layers().front().k) drop_overwritten(DeferredRows(root, node));

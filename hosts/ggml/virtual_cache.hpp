@@ -88,6 +88,7 @@ private:
     PendingStates states_;
     StateReader reader_;
     bool has_windows_ = false;
+    bool has_biased_keys_ = false; // the keys that came before the cache was made have a bias of the model
     std::weak_ptr<VirtualCache> base_;
     std::string failed_; // why what is stored is unknown, until it is cleared
 };

@@ -39,6 +39,7 @@ struct AttentionNode {
     bool is_packed = false; // query, key and value of a token lie one after the other in the query
     bool is_rotated = false, is_interleaved = false;
     bool has_smooth_softmax = false;
+    bool has_key_bias = false;    // the model adds a bias to the keys
     float scale = 0, softcap = 0; // 0: 1/sqrt(head_size), none
     int64_t window_left = 0;      // as in winnow_cache_step_desc
     int64_t most_tokens = 0;      // rows of the cos cache; 0: not known

@@ -101,6 +101,20 @@ std::map<std::string, Attribute> read_attributes(const OrtNode* node) {
     return attributes;
 }
 
+bool is_constant(const OrtValueInfo* info) {
+    bool is = false;
+    if (info) check(api().ValueInfo_IsConstantInitializer(info, &is));
+    return is;
+}
+
+// A bias has an element for each output of its layer; what guards a division has one alone.
+bool adds_row(const std::vector<const OrtValueInfo*>& inputs) {
+    return std::any_of(inputs.begin(), inputs.end(), [](const OrtValueInfo* info) {
+        const std::vector<int64_t> shape = read_value(info).shape;
+        return is_constant(info) && shape.size() == 1 && shape.front() > 1;
+    });
+}
+
 } // namespace
 
 const Value& Node::value_of(const std::vector<Value>& values, size_t index) {
@@ -152,6 +166,28 @@ Node read_node(const OrtNode* node) {
     made.outputs = read_values(outputs_of(node));
     made.attributes = read_attributes(node);
     return made;
+}
+
+bool has_bias(const OrtNode* node, size_t input) {
+    constexpr int longest = 16; // steps from the attention back to the layer
+    constexpr size_t gemm_bias = 2, bits_bias = 5;
+    const auto is_there = [](const std::vector<const OrtValueInfo*>& inputs, size_t at) {
+        return at < inputs.size() && !read_value(inputs[at]).name.empty();
+    };
+    for (int step = 0; step < longest; ++step) {
+        std::vector<const OrtValueInfo*> inputs = inputs_of(node);
+        if (!is_there(inputs, input)) return false;
+        size_t output = 0;
+        check(api().ValueInfo_GetValueProducer(inputs[input], &node, &output));
+        if (!node) return false; // an input of the graph, or a constant
+        inputs = inputs_of(node);
+        if (is_operator(node, "", "Add") && adds_row(inputs)) return true;
+        if (is_operator(node, "", "Gemm")) return is_there(inputs, gemm_bias);
+        if (is_operator(node, "com.microsoft", "MatMulNBits")) return is_there(inputs, bits_bias);
+        if (is_operator(node, "", "MatMul")) return false;
+        input = is_there(inputs, 1) && is_constant(inputs.front()) ? 1 : 0;
+    }
+    return false;
 }
 
 void read_uses(const OrtNode* node, Node& made) {

@@ -53,5 +53,8 @@ bool is_operator(const OrtNode* node, const char* domain, const char* op);
 Node read_node(const OrtNode* node);
 // Reads how its graph uses the node's values. A node that stands for a compiled graph has no such graph.
 void read_uses(const OrtNode* node, Node& made);
+// Whether the layer that computes this input adds a constant bias to it: an Add, or a Gemm or MatMulNBits with a bias,
+// before rotations and reshapes.
+bool has_bias(const OrtNode* node, size_t input);
 
 } // namespace winnow::ort

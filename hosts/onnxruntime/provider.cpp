@@ -86,7 +86,9 @@ void Provider::claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) {
         OrtNodeFusionOptions fusion{};
         fusion.ort_version_supported = ORT_API_VERSION;
         check(ep_api().EpGraphSupportInfo_AddNodesToFuse(info, &each, 1, &fusion));
-        if (capability.node) claims_.push_back(std::move(*capability.node));
+        if (!capability.node) continue;
+        capability.node->has_key_bias = has_bias(each, capability.node->is_packed ? query_input : key_input);
+        claims_.push_back(std::move(*capability.node));
     }
     tell_refused(added);
 }

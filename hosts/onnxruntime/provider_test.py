@@ -19,6 +19,7 @@ from attention_models import (POSITIONS, UNSERVED, Shape, changed, into_bfloat16
                               into_multi_head_attention, make_model, random_rows, with_function)
 from provider_session import (BACKEND, EXTENT, FOLDER, LIBRARY, NUMBERS, Session, Host, anew, logged, make_session,
                               options, reference)
+from biased_keys import BiasedKeys  # noqa: F401: unittest finds it here
 import winnowkv.onnxruntime  # noqa: E402  whose folder provider_session.py has told
 
 # Two outputs of at most 8, each rounded to float16, differ by 4e-3; ONNX Runtime also rounds what it rotates.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cache_meaning.hpp"
+#include "format_bits.hpp"
 
 namespace winnow::ort {
 
@@ -35,6 +36,7 @@ void SessionCache::add_layers(const std::vector<AttentionNode>& nodes) {
     for (const AttentionNode& node : nodes) {
         layers_.push_back(shape_of(node));
         has_past_ |= !node.inputs[past_key_input].empty();
+        has_key_bias_ |= node.has_key_bias;
         if (node.most_tokens > 0)
             most_tokens_ = most_tokens_ > 0 ? std::min(most_tokens_, node.most_tokens) : node.most_tokens;
     }
@@ -56,6 +58,8 @@ void SessionCache::make() {
     desc.context = most_tokens_;
     desc.max_sequences = options_.max_batch;
     const ggml::CacheMeaning meaning = ggml::meaning_of(backend_.api(), backend_.caches(), backend_.context(), desc);
+    if (const std::string warning = ggml::warning_of_biased_keys(meaning); has_key_bias_ && !warning.empty())
+        log_.warning(warning);
     // Files of a model's layers name them as llama.cpp does.
     std::vector<std::string> names(layers_.size());
     for (size_t i = 0; i < names.size(); ++i) names[i] = "cache_k_l" + std::to_string(i);

@@ -67,7 +67,7 @@ private:
     winnow_cache* cache_ = nullptr;
     std::vector<winnow_layer_shape> layers_;
     int64_t most_tokens_ = 0;
-    bool has_past_ = false; // in any node
+    bool has_past_ = false, has_key_bias_ = false; // in any node
     std::string config_;
     std::vector<std::vector<int64_t>> lengths_; // tokens so far, by sequence and layer
     int64_t batch_ = 0;                         // rows of the last Run that was placed

@@ -40,6 +40,7 @@ COMMON = {"vocab_size": WORDS, "hidden_size": 64, "intermediate_size": 128, "num
 # What an architecture has beside COMMON. Windows are shorter than the prompts.
 ARCHITECTURES = {
     "Llama": {},
+    "Qwen2": {},
     "Qwen3": {},
     "Gemma2": {"sliding_window": 32, "query_pre_attn_scalar": 32, "attn_logit_softcapping": 5.0},
     "Gemma3Text": {"sliding_window": 32, "query_pre_attn_scalar": 32, "sliding_window_pattern": 2},
@@ -261,6 +262,20 @@ class Transformers(Case):
                 call(saved)
         with self.assertRaisesRegex(TypeError, r"a KvCache is .* to_bytes\(\)"):
             pickle.dumps(saved.kv)
+
+    def test_few_bits_for_keys_with_a_bias(self):
+        biased = [model_of("GptOss"), model_of("Qwen2"), make("Llama", attention_bias=True)]
+        for model in biased:
+            for kv in ("winnow", "winnow:budget=32,v=q8_0", "none:k=q8_0,fine=0,k_fine=turbo4"):
+                with self.assertWarnsRegex(RuntimeWarning, "the model adds a bias to its keys.* winnow:k=q8_0"):
+                    WinnowCache(model, kv).close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for model in biased:
+                for kv in ("winnow:k=q8_0", "none:k=bf16", "none:k=q8_0,coarse=0,v_coarse=turbo2"):
+                    WinnowCache(model, kv).close()
+            WinnowCache(model_of("Llama"), "winnow").close()
+            WinnowCache(model_of("Qwen3"), "winnow").close()
 
     def test_external_without_a_policy(self):
         model = model_of("Llama")

@@ -138,7 +138,7 @@ json Contexts::report() const {
     std::string text(plugin_.report(nullptr, 0) + 1, '\0');
     text.resize(plugin_.report(text.data(), text.size()));
     json report = json::parse(text);
-    for (json& cache : report.at("caches")) cache["family"] = tools::without_budget(cache.at("config"));
+    for (json& cache : report.at("caches")) cache["family"] = ggml::without_budget(cache.at("config"));
     return report;
 }
 

@@ -1,8 +1,12 @@
 """What a virtual cache cannot do: a string that is no configuration and a cache type besides it fail and say why;
-without flash attention the cache stays in place, says why, and the text is the host's own.
+without flash attention the cache stays in place, says why, and the text is the host's own. Of keys with a bias in few
+bits it warns.
 """
 
+import copy
+
 import llama_cpp
+import random_models
 from llama_cpp import expect
 
 
@@ -34,6 +38,21 @@ def stay_in_place(host, options, arguments):
     expect(found == expected and len(found) > 8, f"other text\nwithout WINNOW_KV: {expected}\nwith it: {found}")
 
 
+def warn_of_biased_keys(host, options):
+    """Once for each cache of a model whose keys have a bias, where they are stored in few bits; no other model."""
+    biased = copy.copy(options)
+    biased.model = random_models.make("sinks", options.work)
+    for model, kv, count in ((biased, "winnow", random_models.caches("sinks")),
+                             (biased, "none:k=q8_0,fine=0,k_fine=turbo4", 1),  # layers with windows take no `fine`
+                             (biased, "winnow:k=q8_0", 0), (biased, "none", 0), (options, "winnow", 0)):
+        _, err, report = complete(host, model, kv, "-fa", "on", status=0)
+        llama_cpp.virtual_caches(report)
+        lines = [line for line in err.splitlines() if "the model adds a bias to its keys, and " in line]
+        expect(len(lines) == count, f"WINNOW_KV={kv}: not {count} warnings of a bias:\n{err[-3000:]}")
+        expect(all("expected k=q8_0, for example winnow:k=q8_0" in line for line in lines), f"no cure: {lines}")
+        print(f"WINNOW_KV={kv}, {model.model}: {lines or 'no warning of a bias'}")
+
+
 def test():
     options = llama_cpp.parser(__doc__, "model").parse_args()
     host = llama_cpp.Host(options)
@@ -56,6 +75,7 @@ def test():
         refuse(host, options, "winnow", ["-fa", "on"], [f"WINNOW_REPORT_WITH={words}: ", complaint],
                {"WINNOW_REPORT_WITH": words})
     stay_in_place(host, options, ["-fa", "off"])
+    warn_of_biased_keys(host, options)
 
 
 llama_cpp.main(test)

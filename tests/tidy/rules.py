@@ -60,13 +60,13 @@ LAYERS = [
     {"folder": "hosts/c", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "hosts/ggml", "quoted": PUBLIC + r"|ggml.*\.h", "never": CL_HEADERS},
     {"folder": "hosts/onnxruntime", "never": CL_HEADERS,
-     "quoted": PUBLIC + r"|onnxruntime_c_api\.h|cache_meaning\.hpp"},
+     "quoted": PUBLIC + r"|onnxruntime_c_api\.h|(cache_meaning|format_bits)\.hpp"},
     {"folder": "tests/conformance", "quoted": PUBLIC + SHARED + r"|abi\.h"},  # C checks that know the headers alone
     {"folder": "tests/faults", "quoted": PUBLIC + SHARED + r"|open_backend\.hpp"},
     {"folder": "tests/abi", "quoted": PUBLIC, "never": CL_HEADERS},
     {"folder": "lab", "never": CL_HEADERS, "quoted": PUBLIC + r"|(canonical_config|divergence)\.hpp"},
     {"folder": "tools", "never": CL_HEADERS,
-     "quoted": PUBLIC + r"|(cache_meaning|canonical_config|kv_rules|number_variables|open_backend)\.hpp"
+     "quoted": PUBLIC + r"|(cache_meaning|canonical_config|format_bits|kv_rules|number_variables|open_backend)\.hpp"
                r"|(profile_file|whole_file)\.hpp"},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},
     {"folder": "backend/cache", "quoted": r"winnow_cache\.h|(cache|device)/.*", "never": CL_HEADERS},

@@ -35,14 +35,14 @@ struct Meant {
 };
 
 // Whether tokens are attended to as far as queries pick them.
-bool recalls(const std::string& config) { return find_value(config, "recall").has_value(); }
+bool recalls(const std::string& config) { return ggml::find_value(config, "recall").has_value(); }
 
 // Whether the budget is a share of the cells, and not bytes.
-bool has_share(const std::string& config) { return value_of(config, "budget").find('/') != std::string::npos; }
+bool has_share(const std::string& config) { return ggml::value_of(config, "budget").find('/') != std::string::npos; }
 
 // With the cold rows in memory: where they lie makes no difference to what is picked.
 std::string with_rows_in_memory(std::string config) {
-    const std::optional<ValueRange> folder = find_value(config, "recall");
+    const std::optional<ggml::ValueRange> folder = ggml::find_value(config, "recall");
     return folder ? config.replace(folder->begin, folder->size, "host") : config;
 }
 
@@ -58,7 +58,7 @@ std::vector<std::pair<uint32_t, uint32_t>> formats_of(const ggml::CacheMeaning& 
 std::vector<std::string> own_formats(const std::string& config) {
     std::vector<std::string> said;
     for (const char* const key : {"fine", "k_fine", "v_fine", "coarse", "k_coarse", "v_coarse"})
-        said.push_back(value_of(config, key));
+        said.push_back(ggml::value_of(config, key));
     return said;
 }
 

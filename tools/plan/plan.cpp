@@ -93,7 +93,7 @@ PlanRow make_row(const Configuration& config, const Plan& plan, const Costs& cos
         row.canonical = is_winnow ? meaning.config : config.name;
         row.evicts = meaning.evicts;
         row.segments = meaning.segments;
-        row.key_bits = is_winnow ? fewest_key_bits(meaning) : bits_of_code(config.k);
+        row.key_bits = is_winnow ? ggml::fewest_key_bits(meaning) : ggml::bits_of_code(config.k);
         row.from_f16 = costs.pays_from(config, parse_configuration(f16));
         row.from_q8_0 = costs.pays_from(config, parse_configuration(q8_0));
         const auto is_model = [&](const std::string& model) { return is_same_model(model, plan); };

@@ -16,7 +16,7 @@ bool is_winnow(const PlanRow& row) { return row.config.where == Configuration::W
 
 // Whether a row may be recommended at all: few bits lose too much of keys that have a bias.
 bool is_fit(const PlanRow& row, const Plan& plan) {
-    return row.refused.empty() && (!plan.shape.has_key_bias || row.key_bits >= least_bits_of_biased_keys);
+    return row.refused.empty() && (!plan.shape.has_key_bias || row.key_bits >= ggml::least_bits_of_biased_keys);
 }
 
 // The row with least memory, among the fit ones that take(row) accepts.

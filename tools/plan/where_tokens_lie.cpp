@@ -15,10 +15,10 @@ TokensOfHead tokens_of_head(const PlanRow& row, int64_t context) {
     for (size_t i = 0; i < row.segments.size(); ++i) {
         const ggml::SegmentTokens& each = row.segments[i];
         if (each.tokens == 0) continue;
-        const FormatBits k = bits_of(each.k_type), v = bits_of(each.v_type);
+        const ggml::FormatBits k = ggml::bits_of(each.k_type), v = ggml::bits_of(each.v_type);
         all.retained += each.tokens;
         all.segments.push_back({each.tokens, std::string(k.name), std::string(v.name)});
-        for (const FormatBits& side : {k, v}) {
+        for (const ggml::FormatBits& side : {k, v}) {
             if (side.bits >= 16) continue; // dense
             packed += each.tokens;
             bits += static_cast<double>(each.tokens) * side.bits;
@@ -40,13 +40,13 @@ std::string where_tokens_lie(const PlanRow& row, int64_t context) {
     char bits[64] = "";
     if (all.packed_bits > 0)
         std::snprintf(bits, sizeof bits, "; codes of the packed ones have %.2f bits on average", all.packed_bits);
-    if (!find_value(row.canonical, "fine") && !find_value(row.canonical, "coarse")) text += bits;
+    if (!ggml::find_value(row.canonical, "fine") && !ggml::find_value(row.canonical, "coarse")) text += bits;
     for (const std::string key : {"fine", "coarse"}) {
-        const std::string layers = value_of(row.canonical, key);
+        const std::string layers = ggml::value_of(row.canonical, key);
         if (layers.empty()) continue;
         text += (layers.find('.') == std::string::npos ? "; layers " : "; layers and heads ") + layers + " with";
         for (const std::string& side : {"k_" + key, "v_" + key})
-            if (const std::string format = value_of(row.canonical, side); !format.empty())
+            if (const std::string format = ggml::value_of(row.canonical, side); !format.empty())
                 text.append(" ").append(side).append("=").append(format);
     }
     return text + ".\n";

@@ -12,6 +12,7 @@ the model use them. Importing this module imports torch and transformers.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,10 +27,13 @@ from transformers.masking_utils import sliding_window_causal_mask_function
 from winnowkv._policy import Policy
 from winnowkv._step import Entry
 from winnowkv.context import Context, default_context
+from winnowkv.description import Description
 from winnowkv.errors import Error, InvalidArgument, Unsupported
 from winnowkv.kv_cache import KvCache
+from winnowkv.packed import row_bytes
 
 NAME = "winnow"  # of the attention implementation
+KEY_LAYER = re.compile(r"(^|\.)(k_proj|key|qkv_proj|query_key_value|Wqkv|c_attn)$")
 LAYER_TYPES = ("full_attention", "sliding_attention")
 MAGIC = b"winnowkv.transformers 1\n"  # at the beginning of a saved state; a line of JSON and those of rows follow
 _SLIDING = sliding_window_causal_mask_function(1)
@@ -72,7 +76,9 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
             "resources": resources, "policy": policy, "policy_queries": policy_queries, "policy_every": policy_every}
         self._config = config
         self.kv = self._make(sequences)
-        self._needs_ranking = policy is None and self.kv.describe().policy == "external"
+        described = self.kv.describe()
+        _warn_of_biased_keys(model, described, self._arguments["head_size"])
+        self._needs_ranking = policy is None and described.policy == "external"
         super().__init__(layers=[_Layer(self, number) for number in range(text.num_hidden_layers)])
         self._start(sequences)
         if model.config._attn_implementation != NAME:
@@ -434,6 +440,19 @@ def _check_model(model: Any, text: Any) -> None:
         raise Unsupported(f"{name} has layers that share keys and values with others; {instead}")
     if model.device.type != "cpu":
         raise Unsupported(f'{name} is on the device {model.device}, expected the host\'s memory; model.to("cpu")')
+
+
+def _warn_of_biased_keys(model: Any, described: Description, head_size: int) -> None:
+    """Warns where the model adds a bias to its keys, as Qwen2, and the cache stores some in fewer than 8 bits."""
+    if not any(KEY_LAYER.search(name) and getattr(module, "bias", None) is not None
+               for name, module in model.named_modules()):
+        return
+    types = {segment.k_type for segment in described.segments if segment.tokens}
+    types.update(re.findall(r"[:,]k_(?:fine|coarse)=(\w+)", described.config))
+    if any(row_bytes(name, head_size) < head_size for name in types):
+        warnings.warn(f"the model adds a bias to its keys, and {described.config} stores keys in fewer than 8 bits, "
+                      f"which lose much of such keys; expected k=q8_0, for example winnow:k=q8_0", RuntimeWarning,
+                      stacklevel=3)
 
 
 def _check_shapes(layer: _Layer, mask: _Mask, query: Any, key: Any, value: Any) -> None:

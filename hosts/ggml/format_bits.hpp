@@ -7,12 +7,9 @@
 
 #include "cache_meaning.hpp"
 
-namespace winnow::tools {
+namespace winnow::ggml {
 
 inline constexpr double dense_bits = 16; // from here on nothing is packed
-
-// Keys that have a bias lose much in formats of fewer bits (docs/limits.md).
-inline constexpr double least_bits_of_biased_keys = 8;
 
 struct FormatBits {
     uint32_t type; // WINNOW_TYPE_...
@@ -24,6 +21,12 @@ FormatBits bits_of(uint32_t type);
 double bits_of_code(const std::string& format); // by its name
 
 // The bits of keys where a cache stores them in fewest: in any segment and any layer.
-double fewest_key_bits(const ggml::CacheMeaning& meaning);
+double fewest_key_bits(const CacheMeaning& meaning);
 
-} // namespace winnow::tools
+// Keys to which a model adds a bias, as Qwen2 does, lose much in formats of fewer bits (docs/limits.md).
+inline constexpr double least_bits_of_biased_keys = 8;
+
+// A warning to the user of such a model; "" where the cache has enough bits.
+std::string warning_of_biased_keys(const CacheMeaning& meaning);
+
+} // namespace winnow::ggml

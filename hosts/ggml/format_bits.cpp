@@ -6,7 +6,7 @@
 
 #include "canonical_config.hpp"
 
-namespace winnow::tools {
+namespace winnow::ggml {
 
 namespace {
 
@@ -47,7 +47,7 @@ double bits_of_code(const std::string& format) {
     return found != formats.end() ? found->bits : 0;
 }
 
-double fewest_key_bits(const ggml::CacheMeaning& meaning) {
+double fewest_key_bits(const CacheMeaning& meaning) {
     double fewest = dense_bits;
     for (const ggml::SegmentTokens& each : meaning.segments)
         if (each.tokens > 0) fewest = std::min(fewest, bits_of(each.k_type).bits);
@@ -57,4 +57,11 @@ double fewest_key_bits(const ggml::CacheMeaning& meaning) {
     return fewest;
 }
 
-} // namespace winnow::tools
+std::string warning_of_biased_keys(const CacheMeaning& meaning) {
+    if (fewest_key_bits(meaning) >= least_bits_of_biased_keys) return "";
+    return "the model adds a bias to its keys, and " + meaning.config +
+           " stores keys in fewer than 8 bits, which lose much of such keys; expected k=q8_0, for example "
+           "winnow:k=q8_0";
+}
+
+} // namespace winnow::ggml

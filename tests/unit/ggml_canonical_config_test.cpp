@@ -5,7 +5,7 @@
 
 #include "cache/plan/config.hpp"
 
-namespace winnow::tools {
+namespace winnow::ggml {
 namespace {
 
 std::string value_of(const std::string& config, const std::string& key) {
@@ -13,7 +13,7 @@ std::string value_of(const std::string& config, const std::string& key) {
     return found ? config.substr(found->begin, found->size) : "nothing";
 }
 
-TEST(tools_canonical_config, has_values_of_whole_keys) {
+TEST(ggml_canonical_config, has_values_of_whole_keys) {
     const std::string config = "adaptive_budget:budget=1/8,policy=window,profile_file=/tmp/budget=3:k=f16";
     EXPECT_EQ(value_of(config, "budget"), "1/8");
     EXPECT_EQ(value_of(config, "policy"), "window");
@@ -22,7 +22,7 @@ TEST(tools_canonical_config, has_values_of_whole_keys) {
     EXPECT_EQ(value_of("winnow", "budget"), "nothing");
 }
 
-TEST(tools_canonical_config, of_one_family_differ_in_their_budget_alone) {
+TEST(ggml_canonical_config, of_one_family_differ_in_their_budget_alone) {
     const struct {
         const char *config, *family;
     } rows[] = {{"winnow", "winnow"},
@@ -41,4 +41,4 @@ TEST(tools_canonical_config, of_one_family_differ_in_their_budget_alone) {
 }
 
 } // namespace
-} // namespace winnow::tools
+} // namespace winnow::ggml

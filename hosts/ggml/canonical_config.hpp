@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace winnow::tools {
+namespace winnow::ggml {
 
 struct ValueRange {
     size_t begin, size; // in the configuration
@@ -17,4 +17,4 @@ std::string value_of(const std::string& config, const std::string& key);
 // The family of a configuration: what it has in common with those that differ in their budget alone.
 std::string without_budget(const std::string& config);
 
-} // namespace winnow::tools
+} // namespace winnow::ggml

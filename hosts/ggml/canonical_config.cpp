@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace winnow::tools {
+namespace winnow::ggml {
 
 std::optional<ValueRange> find_value(const std::string& config, const std::string& key) {
     const std::string wanted = key + "=";
@@ -30,4 +30,4 @@ std::string without_budget(const std::string& config) {
     return config.substr(0, separator) + rest;
 }
 
-} // namespace winnow::tools
+} // namespace winnow::ggml
