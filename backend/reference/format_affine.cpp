@@ -31,8 +31,8 @@ struct Layout {
           biases(scales + 2 * groups) {}
 };
 
-// The edge of the range that is farther from zero is met, and zero if it lies in the range; the other edge to within
-// half a step.
+// The edge of the range that is farther from zero is met, the other edge to within half a step. The scale is chosen so
+// that zero is a code if it lies in the range; rounding the scale to a half moves it a little.
 Group quantize(const std::vector<float>& x, int bits) {
     Group to;
     to.codes.resize(x.size());
