@@ -294,8 +294,8 @@ class Losses(Files):
     def test_of_two_that_take_about_the_same_the_one_that_lost_less_is_recommended(self):
         data = gguf_files.header(gguf_files.model())
         both = ("cpu:k=q8_0,v=q8_0", "inplace:k=q8_0,v=q8_0")  # what Winnow adds is little of so long a context
-        for context, chosen, words in ((131072, both[0], "nothing takes less."),
-                                       (262144, both[1], "nothing takes less by more than 1 %, and it lost least.")):
+        for context, chosen, words in ((131072, both[0], "takes less."),
+                                       (262144, both[1], "takes less by more than 1 %, and this one lost least.")):
             plan, rows = self.plan(data, "--context", context, "--max-kld", 0.0003)
             self.assertLess(rows[both[0]]["total_bytes"], rows[both[1]]["total_bytes"])
             self.assertLess(rows[both[1]]["loss"]["kld"], rows[both[0]]["loss"]["kld"])

@@ -81,10 +81,10 @@ void recommend(Plan& plan, const Costs& costs) {
         char percent[16];
         std::snprintf(percent, sizeof percent, "%.0f %%", share);
         plan.advice.push_back("Take " + best->config.name + ": at " + grouped(plan.context) + " tokens it takes " +
-                              mebibytes(best->cost.total()) + " MiB, " + percent + " of llama.cpp's f16 cache, and " +
-                              "of what lost a KL divergence of at most " + number(plan.options.max_kld) +
-                              " where it was measured nothing takes less" +
-                              (least(plan, is_allowed) == best ? "." : " by more than 1 %, and it lost least."));
+                              mebibytes(best->cost.total()) + " MiB, " + percent + " of llama.cpp's f16 cache. " +
+                              "No configuration with a measured KL divergence of at most " +
+                              number(plan.options.max_kld) + " takes less" +
+                              (least(plan, is_allowed) == best ? "." : " by more than 1 %, and this one lost least."));
     } else {
         plan.advice.push_back("No configuration lost a KL divergence of at most " + number(plan.options.max_kld) +
                               " where it was measured: keep llama.cpp's f16 cache.");
