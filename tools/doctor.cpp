@@ -26,6 +26,7 @@
 #include "last_run.hpp"
 #include "number_variables.hpp"
 #include "open_backend.hpp"
+#include "report_with.hpp"
 
 namespace winnow::tools {
 
@@ -235,6 +236,11 @@ void check_variables(Checks& checks) {
         {"WINNOW_PRESSURE", ggml::kv_pressure, list_of_variables},
         {"WINNOW_DECODE_FROM", ggml::decode_from, list_of_variables},
         {"WINNOW_REPORT_EVERY", ggml::report_interval, list_of_variables},
+        {"WINNOW_REPORT_WITH", ggml::check_report_with, list_of_variables},
+        {"WINNOW_GGML_STRICT", ggml::is_strict, list_of_variables},
+        {"WINNOW_PROGRAM_CACHE_MIB",
+         [] { ggml::number_of<int64_t>("WINNOW_PROGRAM_CACHE_MIB", 0, 1 << 20, "a whole number from 0 to 1048576"); },
+         list_of_variables},
         {"WINNOW_BACKEND", [] { const OpenBackend named(""); }, "unset the variable, or name opencl or reference"},
         {"GGML_BACKEND_PATH", chosen_plugin, "unset the variable: winnow run sets it itself"}};
     for (const auto& each : variables) {

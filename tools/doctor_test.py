@@ -106,6 +106,11 @@ class Doctor(unittest.TestCase):
                 ("WINNOW_PRESSURE", "2", "auto", "a share from 0 to 1"),
                 ("WINNOW_DECODE_FROM", "-1", "5", "a position, 0 or more"),
                 ("WINNOW_REPORT_EVERY", "often", "10", "seconds, up to"),
+                ("WINNOW_REPORT_WITH", "resident,profiles", "resident,profile", '"profiles" is none of'),
+                ("WINNOW_REPORT_WITH", "samples", "profile,samples", "expected with profile"),
+                ("WINNOW_GGML_STRICT", "yes", "1", "0 or 1"),
+                ("WINNOW_PROGRAM_CACHE_MIB", "-1", "0", "a whole number from 0 to 1048576"),
+                ("WINNOW_PROGRAM_CACHE_MIB", "1.5", "64", "a whole number from 0 to 1048576"),
                 ("WINNOW_BACKEND", "opncl", "reference", 'cannot load backend "opncl"'),
                 ("GGML_BACKEND_PATH", "/nonesuch/libwinnow_ggml.so", "", "there is no such file"),
                 ("GGML_BACKEND_PATH", "/lib/libggml-vulkan.so", "", "names another plugin")):

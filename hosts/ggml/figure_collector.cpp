@@ -10,6 +10,25 @@
 
 namespace winnow::ggml {
 
+namespace {
+
+// Reading back what every head holds costs time and text, so it is done on demand.
+ResidentCells resident_cells(const CacheHandle& cache) {
+    const CacheShape& shape = cache.shape();
+    ResidentCells streams(static_cast<size_t>(shape.streams()));
+    for (size_t stream = 0; stream < streams.size(); ++stream) {
+        streams[stream].resize(shape.layers().size());
+        for (size_t layer = 0; layer < streams[stream].size(); ++layer) {
+            for (int64_t head = 0; head < shape.kv_heads(); ++head)
+                streams[stream][layer].push_back(
+                    cache.cells_of(static_cast<int64_t>(stream), static_cast<int64_t>(layer), head));
+        }
+    }
+    return streams;
+}
+
+} // namespace
+
 void FigureCollector::make(bool has_windows) {
     const CacheShape& shape = cache_.shape();
     figures_.name = shape.name();

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "environment.hpp"
 #include "host_library.hpp"
 #include "library_choice.hpp"
+#include "number_variables.hpp"
 #include "run_log.hpp"
 
 namespace winnow::ggml {
@@ -129,7 +129,7 @@ std::optional<void*> take(const HostLibrary& host, const void* caller, const std
 void* initialise(const HostLibrary& host, const void* caller) {
     const std::string version = ggml_version(host);
     const std::optional<int> api = api_version(host);
-    const bool is_strict = number_of<int>("WINNOW_GGML_STRICT", 0, 1, "0 or 1").value_or(0) == 1;
+    const bool refuses_others = is_strict();
     const std::filesystem::path folder = own_folder();
 
     std::vector<Library> libraries = parse_libraries(libraries_text);
@@ -141,7 +141,7 @@ void* initialise(const HostLibrary& host, const void* caller) {
     for (const Library& library : libraries) message.append(std::exchange(before, ", ")).append(library.name);
     for (const Candidate& candidate : candidates(libraries, parse_version(version).value_or(Version{}), api)) {
         std::string reason = "it is not for this version, and WINNOW_GGML_STRICT=1";
-        if (candidate.is_exact || !is_strict) {
+        if (candidate.is_exact || !refuses_others) {
             if (const auto registration = take(host, caller, version, candidate, reason)) return *registration;
         }
         message.append("; ").append(file_name(candidate.library)).append(" is not taken: ").append(reason);

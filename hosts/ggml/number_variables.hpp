@@ -29,4 +29,8 @@ inline double report_interval() {
     return number_of("WINNOW_REPORT_EVERY", least, most, "seconds, up to 1000000").value_or(0);
 }
 
+// Whether the plugin refuses versions of ggml that its libraries were not compiled for: WINNOW_GGML_STRICT. Throws
+// std::runtime_error where it is neither 0 nor 1.
+inline bool is_strict() { return number_of<int>("WINNOW_GGML_STRICT", 0, 1, "0 or 1").value_or(0) == 1; }
+
 } // namespace winnow::ggml

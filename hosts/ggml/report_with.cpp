@@ -1,4 +1,4 @@
-// Reading back what every head holds costs time and text, so it is done on demand.
+// A list of words.
 #include "report_with.hpp"
 
 #include <algorithm>
@@ -42,20 +42,6 @@ void check_report_with() {
     if (reports("whole_rows") && variable("WINNOW_REPORT_ROWS").empty())
         throw std::runtime_error(
             "WINNOW_REPORT_WITH=whole_rows: expected with WINNOW_REPORT_ROWS, whose file has them");
-}
-
-ResidentCells resident_cells(const CacheHandle& cache) {
-    const CacheShape& shape = cache.shape();
-    ResidentCells streams(static_cast<size_t>(shape.streams()));
-    for (size_t stream = 0; stream < streams.size(); ++stream) {
-        streams[stream].resize(shape.layers().size());
-        for (size_t layer = 0; layer < streams[stream].size(); ++layer) {
-            for (int64_t head = 0; head < shape.kv_heads(); ++head)
-                streams[stream][layer].push_back(
-                    cache.cells_of(static_cast<int64_t>(stream), static_cast<int64_t>(layer), head));
-        }
-    }
-    return streams;
 }
 
 } // namespace winnow::ggml

@@ -3,9 +3,6 @@
 
 #include <string_view>
 
-#include "cache_handle.hpp"
-#include "kv_figures.hpp"
-
 namespace winnow::ggml {
 
 // Whether the list in WINNOW_REPORT_WITH has this word: "resident", "profile", "samples", which are a part of the
@@ -13,8 +10,5 @@ namespace winnow::ggml {
 bool reports(std::string_view word);
 // Throws std::runtime_error where it has another word, or one without what it needs.
 void check_report_with();
-
-// The cells whose tokens a cache holds. Throws std::runtime_error.
-ResidentCells resident_cells(const CacheHandle& cache);
 
 } // namespace winnow::ggml

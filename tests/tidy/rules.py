@@ -67,7 +67,7 @@ LAYERS = [
     {"folder": "lab", "never": CL_HEADERS, "quoted": PUBLIC + r"|(canonical_config|divergence)\.hpp"},
     {"folder": "tools", "never": CL_HEADERS,
      "quoted": PUBLIC + r"|(cache_meaning|canonical_config|format_bits|kv_rules|number_variables|open_backend)\.hpp"
-               r"|(profile_file|whole_file)\.hpp"},
+               r"|(profile_file|report_with|whole_file)\.hpp"},
     {"folder": "backend/device", "quoted": r"winnow\.h|device/.*", "never": CL_HEADERS},
     {"folder": "backend/cache", "quoted": r"winnow_cache\.h|(cache|device)/.*", "never": CL_HEADERS},
     {"folder": "backend/api", "quoted": r"winnow(_cache|_opencl)?\.h|(device|cache|api)/.*", "never": CL_HEADERS},
