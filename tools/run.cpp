@@ -115,6 +115,7 @@ int run_program(const RunOptions& options, std::ostream& err) {
             return cannot_start;
         }
         run.notes = read_notes(notes.text());
+        for (const std::string& warning : run.notes.warnings) err << "winnow: warning: " << warning << '\n';
         const Outcome outcome = outcome_of(run);
         err << "winnow: " << outcome.line << '\n';
         if (!outcome.cure.empty()) err << "winnow: " << outcome.cure << '\n';

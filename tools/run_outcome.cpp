@@ -170,6 +170,7 @@ RunNotes read_notes(const std::string& text) {
         if (event == "used") notes.is_used = true;
         if (event == "computed") add_once(computing, line.substr(0, first));
         if (event == "error") add_once(notes.errors, what);
+        if (event == "warning") add_once(notes.warnings, what);
         if (event == "report") reports[line.substr(0, first)] = what;
     }
     notes.has_computed = !computing.empty();
@@ -178,6 +179,10 @@ RunNotes read_notes(const std::string& text) {
     for (const auto& [process, report] : reports) {
         const json read = json::parse(report, nullptr, false);
         if (read.is_object()) add_report(notes, read);
+    }
+    for (const std::string& each : notes.in_place) {
+        const std::string reason = each.substr(each.find(": ") + 2);
+        std::erase_if(notes.warnings, [&](const auto& warning) { return warning.find(reason) != std::string::npos; });
     }
     if (notes.devices.empty()) notes.devices = places;
     return notes;

@@ -18,6 +18,7 @@ struct RunNotes {
     bool has_uncounted = false;                                // a process computed and made no report
     std::vector<std::string> devices, configs;                 // each once
     std::vector<std::string> errors;                           // of the plugin, in their order
+    std::vector<std::string> warnings;                         // but those of caches in place
     std::vector<std::string> in_place;                         // caches that were to be virtual: "NAME: reason"
 };
 // The text of the file. Lines that are none of the plugin's are passed over.

@@ -323,6 +323,15 @@ class Run(unittest.TestCase):
         self.assertIn("stayed in place: cache_k_l0: rows are copied",
                       self.said_of([(1, "computed", ""), (1, "report", json.dumps(in_place))])[1])
 
+    def test_warnings_are_repeated(self):
+        bias, place = "the model adds a bias to its keys", "cache_k_l0 stays in place: rows are copied"
+        in_place = REPORT | {"in_place": [{"name": "cache_k_l0", "reason": "rows are copied"}]}
+        lines = self.said_of([(1, "loaded", "a CPU"), (1, "computed", ""), (1, "warning", bias), (2, "warning", bias),
+                              (1, "warning", place), (1, "report", json.dumps(in_place))])
+        self.assertEqual(lines[0], f"warning: {bias}")
+        self.assertEqual(len(lines), 3, lines)
+        self.assertTrue(lines[1].startswith("called "), lines)
+
     def test_a_killed_program_was_called_all_the_same(self):
         (line,) = self.said_of([(1, "loaded", "a CPU"), (1, "used", ""), (1, "computed", "")], end="kill -9 $$")
         self.assertEqual(line, "called for attention on a CPU; llama-fake was killed by signal 9 before it freed its "

@@ -58,10 +58,10 @@ double fewest_key_bits(const CacheMeaning& meaning) {
 }
 
 std::string warning_of_biased_keys(const CacheMeaning& meaning) {
-    if (fewest_key_bits(meaning) >= least_bits_of_biased_keys) return "";
-    return "the model adds a bias to its keys, and " + meaning.config +
-           " stores keys in fewer than 8 bits, which lose much of such keys; expected k=q8_0, for example "
-           "winnow:k=q8_0";
+    const double bits = fewest_key_bits(meaning);
+    if (bits == 0 || bits >= least_bits_of_biased_keys) return ""; // 0: nobody knows
+    return "the model adds a bias to its keys, and some of them are stored in fewer than 8 bits, which may lose much "
+           "of such keys; expected 8 bits for all keys, for example winnow:k=q8_0";
 }
 
 } // namespace winnow::ggml

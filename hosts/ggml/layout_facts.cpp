@@ -152,6 +152,7 @@ constexpr void graphs(Facts& facts) {
 constexpr void operations_and_types(Facts& facts) {
     WINNOW_NUMBER(ggml_op, GGML_OP_NONE);
     WINNOW_NUMBER(ggml_op, GGML_OP_ADD);
+    WINNOW_NUMBER(ggml_op, GGML_OP_CONCAT);
     WINNOW_NUMBER(ggml_op, GGML_OP_CPY);
     WINNOW_NUMBER(ggml_op, GGML_OP_CONT);
     WINNOW_NUMBER(ggml_op, GGML_OP_RESHAPE);

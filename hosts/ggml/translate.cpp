@@ -69,6 +69,13 @@ struct Range {
     bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
+// Whether what is added is a bias of keys, or one of queries, keys and values that llama.cpp puts together.
+bool has_key_bias(const ggml_tensor* added) {
+    if (added->op == GGML_OP_CONCAT) return has_key_bias(added->src[0]) || has_key_bias(added->src[1]);
+    const std::string_view name = added->name;
+    return name.ends_with(".attn_k.bias") || name.ends_with(".attn_qkv.bias");
+}
+
 } // namespace
 
 uint32_t type_of(enum ggml_type type) { return storage_of(type).type; }
@@ -116,11 +123,8 @@ bool sets_no_rows(const ggml_tensor* node) {
 bool stores_biased_keys(const ggml_tensor* node) {
     constexpr int longest = 16; // from the rows back to the weights: views, the rotation, the addition
     const ggml_tensor* rows = node->src[0];
-    for (int step = 0; rows && step < longest; ++step, rows = rows->src[0]) {
-        if (rows->op != GGML_OP_ADD) continue;
-        const std::string_view added = rows->src[1]->name;
-        if (added.ends_with(".attn_k.bias") || added.ends_with(".attn_qkv.bias")) return true;
-    }
+    for (int step = 0; rows && step < longest; ++step, rows = rows->src[0])
+        if (rows->op == GGML_OP_ADD && has_key_bias(rows->src[1])) return true;
     return false;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 #include "format_bits.hpp"
 #include "ggml_api.hpp"
@@ -36,8 +37,6 @@ void VirtualCache::check_rules(const std::string& computed_mask) {
 void VirtualCache::make() {
     const std::optional<int64_t> from = decode_from();
     cache_.make(rules());
-    if (const std::string warning = warning_of_biased_keys(cache_.meaning()); has_biased_keys_ && !warning.empty())
-        log_line(GGML_LOG_LEVEL_WARN, "%s: %s", shape_.name(), warning.c_str());
     try {
         streams_.make(cache_.meaning().sinks, has_windows_, from);
         figures_.make(has_windows_);
@@ -47,6 +46,13 @@ void VirtualCache::make() {
     }
 }
 
+// Once, at the first attention. Where a model has layers with windows and others, the cache of the others warns.
+void VirtualCache::check_keys() {
+    if (std::exchange(are_keys_checked_, true) || !has_biased_keys_ || !base_.expired()) return;
+    if (const std::string warning = warning_of_biased_keys(cache_.meaning()); !warning.empty())
+        log_line(GGML_LOG_LEVEL_WARN, "%s: %s", shape_.name(), warning.c_str());
+}
+
 void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Counters& counters) {
     if (root->type != GGML_TYPE_F16 && root->type != GGML_TYPE_BF16) {
         throw std::runtime_error(
@@ -54,7 +60,7 @@ void VirtualCache::set_rows(const ggml_tensor* root, const ggml_tensor* node, Co
             "; with WINNOW_KV, which says how keys and values are stored, expected f16 or bf16 (no "
             "-ctk and -ctv)");
     }
-    has_biased_keys_ |= !cache_.is_made() && shape_.is_keys(root) && stores_biased_keys(node);
+    if (!are_keys_checked_ && shape_.is_keys(root)) has_biased_keys_ |= stores_biased_keys(node);
     restore_pending();
     reader_.end();
     if (states_.has_set_aside() && root == shape_.layers().front().k) drop_overwritten(DeferredRows(root, node));
@@ -71,6 +77,7 @@ void VirtualCache::drop_overwritten(const DeferredRows& rows) {
 void VirtualCache::attend(const ggml_tensor* node, const SdpaNode& sdpa, Counters& counters) {
     shape_.check_supported(node, sdpa.desc());
     if (!cache_.is_made()) make();
+    check_keys();
     restore_pending();
     if (states_.has_set_aside()) restore_seen(node);
     failing_if_incomplete([&] { steps_.attend(node, sdpa, counters); });

@@ -65,6 +65,7 @@ public:
 private:
     const std::vector<KvRule>& rules() const { return has_windows_ ? config_.windows : config_.all; }
     void make();
+    void check_keys();
     void restore_pending();
     void restore(const PendingStates::State& state);
     void set_aside(PendingStates::State state);
@@ -88,7 +89,7 @@ private:
     PendingStates states_;
     StateReader reader_;
     bool has_windows_ = false;
-    bool has_biased_keys_ = false; // the keys that came before the cache was made have a bias of the model
+    bool has_biased_keys_ = false, are_keys_checked_ = false; // of the rows before the first attention
     std::weak_ptr<VirtualCache> base_;
     std::string failed_; // why what is stored is unknown, until it is cleared
 };

@@ -13,7 +13,7 @@ WARNING = "the model adds a bias to its keys, and "
 
 def before_attention(place, *nodes, **constants):
     """A change of a graph: `nodes` (operator, inputs, attributes) lie one after the other before input `place` of each
-    attention node. "" among the inputs is what the node before made, every other name a constant."""
+    attention node. Among the inputs "" is what the node before made, None nothing, and every other name a constant."""
 
     def change(graph):
         for name, array in constants.items():
@@ -23,7 +23,7 @@ def before_attention(place, *nodes, **constants):
         for node in attention:
             for number, (operator, inputs, attributes) in enumerate(nodes):
                 made = f"{node.name}_before_{number}"
-                graph.node.append(helper.make_node(operator, [each or node.input[place] for each in inputs], [made],
+                graph.node.append(helper.make_node(operator, [node.input[place] if each == "" else each or "" for each in inputs], [made],
                                                    **attributes))
                 node.input[place] = made
             graph.node.append(node)
@@ -51,13 +51,17 @@ class BiasedKeys(unittest.TestCase):
     shaped = ("Reshape", ["", "shape"], {})
 
     def warnings(self, *nodes, kv="winnow", place=1, shape=shape, row=row):
-        change = before_attention(place, *nodes, bias=row, matrix=self.matrix, shape=np.array([1, -1, len(row)]),
-                                  flat=np.array([-1, 64]), scale=np.float32(2), epsilon=np.array([1e-5], np.float32))
+        change = before_attention(
+            place, *nodes, bias=row, matrix=self.matrix, shape=np.array([1, -1, len(row)]), flat=np.array([-1, 64]),
+            scale=np.float32(2), epsilon=np.array([1e-5], np.float32), batched=row[None, None],
+            nibbles=np.full((64, 2, 16), 0x88, np.uint8),
+            scales=np.ones(128, np.float32))
         return warnings_of(changed(make_model(shape), change), kv)
 
     def test_few_bits_get_a_warning(self):
         for nodes in ([self.add], [("Add", ["bias", ""], {})], [self.add, self.shaped, ("Identity", [""], {})],
-                      [("MatMul", ["", "matrix"], {}), self.add], [self.add, ("Mul", ["scale", ""], {})],
+                      [("Add", ["", "batched"], {})], [("MatMul", ["", "matrix"], {}), self.add],
+                      [self.add, ("Mul", ["scale", ""], {})], [self.bits("bias")],
                       [("Reshape", ["", "flat"], {}), ("Gemm", ["", "matrix", "bias"], {}), self.shaped]):
             with self.subTest(nodes=nodes):
                 self.assertEqual(self.warnings(*nodes), 1)
@@ -70,9 +74,16 @@ class BiasedKeys(unittest.TestCase):
         for kv in ("winnow:k=q8_0", "none:k=f32,v=f32", "winnow:k=q8_0,coarse=0,v_coarse=turbo2"):
             self.assertEqual(self.warnings(self.add, kv=kv), 0, kv)
         for nodes in ([("Identity", [""], {})], [self.add, ("MatMul", ["", "matrix"], {})], [("Add", ["", ""], {})],
-                      [("Add", ["", "epsilon"], {})],
+                      [("Add", ["", "epsilon"], {})], [self.bits(None)], [self.add, self.bits(None)],
+                      [self.add, ("Einsum", ["", "matrix"], {"equation": "bti,ij->btj"})],
                       [("Reshape", ["", "flat"], {}), ("Gemm", ["", "matrix"], {}), self.shaped]):
             with self.subTest(nodes=nodes):
                 self.assertEqual(self.warnings(*nodes), 0)
         self.assertEqual(self.warnings(self.add, place=0, row=np.ones(128, np.float32)), 0, "of queries")
         self.assertEqual(self.warnings(self.add, place=2), 0, "of values")
+
+    @staticmethod
+    def bits(bias):
+        """A layer of 4 bits."""
+        return ("MatMulNBits", ["", "nibbles", "scales", None, None, bias],
+                {"domain": "com.microsoft", "K": 64, "N": 64, "bits": 4, "block_size": 32})

@@ -10,8 +10,6 @@ namespace winnow::ort {
 
 namespace {
 
-constexpr const char* microsoft = "com.microsoft";
-
 class Refusal : public std::exception {
 public:
     explicit Refusal(std::string reason) : reason_(std::move(reason)) {}

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 
 namespace winnow::ort {
@@ -101,18 +102,73 @@ std::map<std::string, Attribute> read_attributes(const OrtNode* node) {
     return attributes;
 }
 
+bool is_there(const std::vector<const OrtValueInfo*>& inputs, size_t at) {
+    return at < inputs.size() && !read_value(inputs[at]).name.empty();
+}
+
+// NULL for an input of the graph, and for a constant.
+const OrtNode* producer_of(const OrtValueInfo* info) {
+    const OrtNode* node = nullptr;
+    check(api().ValueInfo_GetValueProducer(info, &node, nullptr));
+    return node;
+}
+
+// Also one that is stored in another type.
 bool is_constant(const OrtValueInfo* info) {
+    if (!info) return false;
     bool is = false;
-    if (info) check(api().ValueInfo_IsConstantInitializer(info, &is));
-    return is;
+    check(api().ValueInfo_IsConstantInitializer(info, &is));
+    const OrtNode* node = is ? nullptr : producer_of(info);
+    return is || (node && (is_operator(node, "", "DequantizeLinear") || is_operator(node, "", "Cast")) &&
+                  is_constant(inputs_of(node).front()));
 }
 
 // A bias has an element for each output of its layer; what guards a division has one alone.
-bool adds_row(const std::vector<const OrtValueInfo*>& inputs) {
-    return std::any_of(inputs.begin(), inputs.end(), [](const OrtValueInfo* info) {
-        const std::vector<int64_t> shape = read_value(info).shape;
-        return is_constant(info) && shape.size() == 1 && shape.front() > 1;
-    });
+bool is_bias(const OrtValueInfo* info) {
+    if (!is_constant(info)) return false;
+    const std::vector<int64_t> shape = read_value(info).shape;
+    return !shape.empty() && shape.back() > 1 &&
+           std::all_of(shape.begin(), shape.end() - 1, [](int64_t length) { return length == 1; });
+}
+
+// A layer's operator, and which of its inputs is a bias.
+struct Layer {
+    const char *domain, *op;
+    size_t bias;
+};
+constexpr size_t none = ~size_t{0};
+constexpr Layer layers[] = {{"", "MatMul", none},
+                            {"", "MatMulInteger", none},
+                            {"", "Gemm", 2},
+                            {microsoft, "FusedMatMul", none},
+                            {microsoft, "FusedGemm", 2},
+                            {microsoft, "MatMulNBits", 5},
+                            {microsoft, "DynamicQuantizeMatMul", 4},
+                            {microsoft, "MatMulIntegerToFloat", 6}};
+
+// What may lie between a layer and the attention, and has what it changes in an input that is no constant.
+constexpr const char* passed[] = {"Add",
+                                  "Cast",
+                                  "Concat",
+                                  "DequantizeLinear",
+                                  "Expand",
+                                  "Identity",
+                                  "LayerNormalization",
+                                  "Mul",
+                                  "QuantizeLinear",
+                                  "RMSNormalization",
+                                  "Reshape",
+                                  "RotaryEmbedding",
+                                  "SimplifiedLayerNormalization",
+                                  "Slice",
+                                  "Split",
+                                  "Squeeze",
+                                  "Transpose",
+                                  "Unsqueeze"};
+
+bool is_passed(const OrtNode* node) {
+    return std::any_of(std::begin(passed), std::end(passed),
+                       [&](const char* op) { return is_operator(node, "", op) || is_operator(node, microsoft, op); });
 }
 
 } // namespace
@@ -170,21 +226,15 @@ Node read_node(const OrtNode* node) {
 
 bool has_bias(const OrtNode* node, size_t input) {
     constexpr int longest = 16; // steps from the attention back to the layer
-    constexpr size_t gemm_bias = 2, bits_bias = 5;
-    const auto is_there = [](const std::vector<const OrtValueInfo*>& inputs, size_t at) {
-        return at < inputs.size() && !read_value(inputs[at]).name.empty();
-    };
     for (int step = 0; step < longest; ++step) {
         std::vector<const OrtValueInfo*> inputs = inputs_of(node);
-        if (!is_there(inputs, input)) return false;
-        size_t output = 0;
-        check(api().ValueInfo_GetValueProducer(inputs[input], &node, &output));
-        if (!node) return false; // an input of the graph, or a constant
+        node = is_there(inputs, input) ? producer_of(inputs[input]) : nullptr;
+        if (!node) return false;
         inputs = inputs_of(node);
-        if (is_operator(node, "", "Add") && adds_row(inputs)) return true;
-        if (is_operator(node, "", "Gemm")) return is_there(inputs, gemm_bias);
-        if (is_operator(node, "com.microsoft", "MatMulNBits")) return is_there(inputs, bits_bias);
-        if (is_operator(node, "", "MatMul")) return false;
+        for (const Layer& each : layers)
+            if (is_operator(node, each.domain, each.op)) return is_there(inputs, each.bias);
+        if (!is_passed(node)) return false;
+        if (is_operator(node, "", "Add") && std::any_of(inputs.begin(), inputs.end(), is_bias)) return true;
         input = is_there(inputs, 1) && is_constant(inputs.front()) ? 1 : 0;
     }
     return false;

@@ -10,6 +10,8 @@
 
 namespace winnow::ort {
 
+inline constexpr const char* microsoft = "com.microsoft"; // the domain of the runtime's own operators
+
 // An input or an output of a node. An optional one that is left out has no name.
 struct Value {
     std::string name;
@@ -53,8 +55,8 @@ bool is_operator(const OrtNode* node, const char* domain, const char* op);
 Node read_node(const OrtNode* node);
 // Reads how its graph uses the node's values. A node that stands for a compiled graph has no such graph.
 void read_uses(const OrtNode* node, Node& made);
-// Whether the layer that computes this input adds a constant bias to it: an Add, or a Gemm or MatMulNBits with a bias,
-// before rotations and reshapes.
+// Whether the layer that computes this input adds a constant bias to it, in an Add or in the layer's own operator,
+// before rotations, norms and reshapes.
 bool has_bias(const OrtNode* node, size_t input);
 
 } // namespace winnow::ort

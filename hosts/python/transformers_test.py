@@ -56,7 +56,7 @@ CACHE = "cache" if "cache" in inspect.signature(transformers.LlamaForCausalLM.fo
 
 def make(architecture, **more):
     torch.manual_seed(3)
-    config = getattr(transformers, architecture + "Config")(**{**COMMON, **ARCHITECTURES[architecture], **more})
+    config = getattr(transformers, architecture + "Config")(**{**COMMON, **ARCHITECTURES.get(architecture, {}), **more})
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     for name, weights in model.named_parameters():  # far from a mean of all values, so that a wrong token shows
         torch.nn.init.normal_(weights, std=1 if "sinks" in name else 0.15 if weights.dim() > 1 else 0.3)
@@ -264,18 +264,25 @@ class Transformers(Case):
             pickle.dumps(saved.kv)
 
     def test_few_bits_for_keys_with_a_bias(self):
-        biased = [model_of("GptOss"), model_of("Qwen2"), make("Llama", attention_bias=True)]
+        biased = [model_of("GptOss"), model_of("Qwen2"), make("Llama", attention_bias=True),
+                  make("GPTNeoX", head_dim=16), make("GPT2", head_dim=16)]
         for model in biased:
-            for kv in ("winnow", "winnow:budget=32,v=q8_0", "none:k=q8_0,fine=0,k_fine=turbo4"):
-                with self.assertWarnsRegex(RuntimeWarning, "the model adds a bias to its keys.* winnow:k=q8_0"):
+            for kv in ("winnow", "none:k=f16,fine=0,k_fine=turbo4"):
+                with self.assertWarnsRegex(RuntimeWarning, "adds a bias to its keys.* for example winnow:k=q8_0"):
                     WinnowCache(model, kv).close()
+        vision = transformers.SiglipVisionConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+                                                 num_attention_heads=2, image_size=28, patch_size=14)
+        images = transformers.Gemma3ForConditionalGeneration(transformers.Gemma3Config(
+            text_config={**COMMON, **ARCHITECTURES["Gemma3Text"]}, vision_config=vision,
+            mm_tokens_per_image=4)).eval()
+        self.assertTrue([name for name, _ in images.named_parameters() if name.endswith("k_proj.bias")])
         with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            for model in biased:
+            warnings.simplefilter("error", RuntimeWarning)
+            for model in biased[:3]:
                 for kv in ("winnow:k=q8_0", "none:k=bf16", "none:k=q8_0,coarse=0,v_coarse=turbo2"):
                     WinnowCache(model, kv).close()
-            WinnowCache(model_of("Llama"), "winnow").close()
-            WinnowCache(model_of("Qwen3"), "winnow").close()
+            for model in model_of("Llama"), model_of("Qwen3"), images:
+                WinnowCache(model, "winnow").close()
 
     def test_external_without_a_policy(self):
         model = model_of("Llama")

@@ -105,6 +105,13 @@ class Model:
         self.add(f"blk.{layer}.attn_v", (EMBEDDING, kv_heads * size), 2)
         self.add(f"blk.{layer}.attn_output", (heads * size, EMBEDDING), 2)
 
+    def add_fused_attention(self, layer, q_width, kv_width, has_one_bias):
+        widths = {"qkv": q_width + 2 * kv_width} if has_one_bias else {"q": q_width, "k": kv_width, "v": kv_width}
+        self.add(f"blk.{layer}.attn_qkv", (EMBEDDING, q_width + 2 * kv_width), SHARP)
+        self.add(f"blk.{layer}.attn_output", (q_width, EMBEDDING), 2)
+        for name, width in widths.items():
+            self.add_bias(f"blk.{layer}.attn_{name}", (width,))
+
     def write(self, path):
         values = {"general.architecture": self.architecture, **self.values, **tokenizer()}
         body = {name: weights.tobytes() for name, (_, weights) in self.weights.items()}
@@ -166,12 +173,16 @@ def shape_of(layers, heads, kv_heads, size, **more):
     }
 
 
-def llama(heads, kv_heads, size, noise=0.0):
+def llama(heads, kv_heads, size, noise=0.0, bias=None):
+    """bias: one matrix of queries, keys and values, with a bias of theirs ("qkv"), or with one of each ("k")."""
     model = Model("llama", shape_of(LAYERS, heads, kv_heads, size), noise)
     model.add_tokens(is_tied=False)
     for layer in range(LAYERS):
         model.add_norm(f"blk.{layer}.attn_norm", EMBEDDING)
-        model.add_attention(layer, heads, kv_heads, size)
+        if bias:
+            model.add_fused_attention(layer, heads * size, kv_heads * size, bias == "qkv")
+        else:
+            model.add_attention(layer, heads, kv_heads, size)
         model.add_feed_forward(layer)
     model.add_norm("output_norm", EMBEDDING)
     return model

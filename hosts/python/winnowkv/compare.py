@@ -211,6 +211,7 @@ class _TokenSteps(KvCache):
 
 class _Cache(WinnowCache):
     kv: _TokenSteps
+    _warns = False  # the table has the loss
 
     def _make(self, sequences: int) -> _TokenSteps:
         return _TokenSteps(self._config, sequences=sequences, **self._arguments)

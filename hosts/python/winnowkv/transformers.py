@@ -33,7 +33,7 @@ from winnowkv.kv_cache import KvCache
 from winnowkv.packed import row_bytes
 
 NAME = "winnow"  # of the attention implementation
-KEY_LAYER = re.compile(r"(^|\.)(k_proj|key|qkv_proj|query_key_value|Wqkv|c_attn)$")
+KEY_LAYER = re.compile(r"(^|\.)(k_proj|key|Wk|qkv_proj|query_key_value|Wqkv|c_attn)$")
 LAYER_TYPES = ("full_attention", "sliding_attention")
 MAGIC = b"winnowkv.transformers 1\n"  # at the beginning of a saved state; a line of JSON and those of rows follow
 _SLIDING = sliding_window_causal_mask_function(1)
@@ -49,6 +49,7 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
     from_bytes() keep them for later."""
 
     _padding: Any
+    _warns = True  # of a configuration that does not suit the model
 
     def __init__(self, model: Any, config: str = "winnow", *, max_tokens: int | None = None,
                  context: Context | None = None, sequences: int = 1,
@@ -77,7 +78,6 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
         self._config = config
         self.kv = self._make(sequences)
         described = self.kv.describe()
-        _warn_of_biased_keys(model, described, self._arguments["head_size"])
         self._needs_ranking = policy is None and described.policy == "external"
         super().__init__(layers=[_Layer(self, number) for number in range(text.num_hidden_layers)])
         self._start(sequences)
@@ -85,6 +85,10 @@ class WinnowCache(Cache):  # type: ignore[misc, unused-ignore]
             model.set_attn_implementation(NAME)
         if not getattr(model, "_winnow_hook", None):
             model._winnow_hook = model.register_forward_pre_hook(_before_forward, with_kwargs=True)
+        if self._warns and _has_few_key_bits(described, self._arguments["head_size"]) and _has_biased_keys(model):
+            warnings.warn("the model adds a bias to its keys, and some of them are stored in fewer than 8 bits, which "
+                          "may lose much of such keys; expected 8 bits for all keys, for example winnow:k=q8_0",
+                          RuntimeWarning, stacklevel=2)
 
     def close(self) -> None:
         """Gives the memory back. The model goes on to expect a WinnowCache: model.set_attn_implementation("sdpa")
@@ -442,17 +446,22 @@ def _check_model(model: Any, text: Any) -> None:
         raise Unsupported(f'{name} is on the device {model.device}, expected the host\'s memory; model.to("cpu")')
 
 
-def _warn_of_biased_keys(model: Any, described: Description, head_size: int) -> None:
-    """Warns where the model adds a bias to its keys, as Qwen2, and the cache stores some in fewer than 8 bits."""
-    if not any(KEY_LAYER.search(name) and getattr(module, "bias", None) is not None
-               for name, module in model.named_modules()):
-        return
+def _has_biased_keys(model: Any) -> bool:
+    """Whether an attention of the decoder, which knows its number, adds a bias to its keys, as Qwen2's do."""
+    for attention in model.modules():
+        if hasattr(attention, "layer_idx"):
+            for name, layer in attention.named_modules():
+                bias = getattr(layer, "bias", None) if KEY_LAYER.search(name) else None
+                if (bias() if callable(bias) else bias) is not None:  # a method in layers that torch has quantized
+                    return True
+    return False
+
+
+def _has_few_key_bits(described: Description, head_size: int) -> bool:
+    """Whether some keys are stored in fewer than 8 bits."""
     types = {segment.k_type for segment in described.segments if segment.tokens}
     types.update(re.findall(r"[:,]k_(?:fine|coarse)=(\w+)", described.config))
-    if any(row_bytes(name, head_size) < head_size for name in types):
-        warnings.warn(f"the model adds a bias to its keys, and {described.config} stores keys in fewer than 8 bits, "
-                      f"which lose much of such keys; expected k=q8_0, for example winnow:k=q8_0", RuntimeWarning,
-                      stacklevel=3)
+    return any(row_bytes(name, head_size) < head_size for name in types)
 
 
 def _check_shapes(layer: _Layer, mask: _Mask, query: Any, key: Any, value: Any) -> None:
