@@ -231,7 +231,8 @@ def lists(page, skipped):
         f"**No KV cache** ({len(none)}): {list_of(none)}.",
         f"**In place, all or in part** ({len(rest)}):",
         table(rest),
-        f"**Not tested** ({len(skipped)}), because the program makes no model of these: {list_of(skipped)}.",
+        f"**Not tested** ({len(skipped)}), because llama.cpp's test program makes no model of these: "
+        f"{list_of(skipped)}.",
     ]
     for older in sorted(set(page) - {version}):
         other = differences(page[older], cells)
