@@ -20,8 +20,7 @@ void run_bench(int argc, char** argv) {
     execv(command[0], command.data());
     throw std::runtime_error(
         "bench: cannot start " + program +
-        ", which -DWINNOW_BUILD_BENCH=ON builds, and which is installed where it is built without ggml: " +
-        std::strerror(errno));
+        ", which only a build with -DWINNOW_BUILD_BENCH=ON and without ggml installs: " + std::strerror(errno));
 }
 
 } // namespace winnow::tools

@@ -90,8 +90,8 @@ void Runtime::check_extent(const Tensor& tensor, const char* name) const {
     if (extent <= limit && around <= limit - extent) return;
     throw Error(WINNOW_ERROR_UNSUPPORTED, std::string(name) + " spans " + std::to_string(extent) +
                                               " bytes; the device's limit for one buffer is " + std::to_string(limit) +
-                                              ", of which an import may take " + std::to_string(around) +
-                                              " for what shares its pages");
+                                              ", and an import may take " + std::to_string(around) +
+                                              " more, because it covers whole pages");
 }
 
 void Runtime::info(winnow_device_info& out) const {

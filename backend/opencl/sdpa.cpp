@@ -87,8 +87,9 @@ SdpaKernel SdpaLauncher::choose(const Sdpa& args) const {
     if (variant.shape == "subgroup")
         kernel.subgroups = choose_subgroups(runtime_.capabilities(), options_);
     else if (options_.subgroup != 0 || options_.tensor == "emulated")
-        throw Error(WINNOW_ERROR_UNSUPPORTED, "subgroup and tensor are of kernels of the shape subgroup; this one is " +
-                                                  std::string(variant.shape));
+        throw Error(WINNOW_ERROR_UNSUPPORTED,
+                    "the keys subgroup and tensor are for kernels of the shape subgroup; this kernel has the shape " +
+                        std::string(variant.shape));
     kernel.subgroups.multiplies = kernel.subgroups.multiplies && count_multiplied(kernel) > 0;
     return kernel;
 }

@@ -111,7 +111,8 @@ void SelfTest::leave_wrong_attention() {
             capabilities.wrong_in_groups.push_back(variant.operation);
         std::string warning = "this driver gets ";
         warning.append(its->what).append(" wrong with ").append(way);
-        state_.log(WINNOW_LOG_WARNING, warning.append(", which is not used for attention: ").append(wrong));
+        state_.log(WINNOW_LOG_WARNING,
+                   warning.append(", so attention does not use ").append(way).append(": ").append(wrong));
     }
 }
 
@@ -126,7 +127,7 @@ void SelfTest::test_attention() {
     if (wrong.empty()) return;
     capabilities.wrong_in_groups.push_back(prompt.entry_point);
     state_.log(WINNOW_LOG_WARNING, "this driver gets " + std::string(prompt.entry_point) +
-                                       " of many query tokens wrong, which is not used for it: " + wrong);
+                                       " of many query tokens wrong, so prompts use another kernel: " + wrong);
 }
 
 void SelfTest::test_slot_attention() { test_also({"a step of a cache", test_fused_attention}); }
@@ -162,7 +163,7 @@ void SelfTest::test(std::string_view operation, const Variant& variant) {
     const std::string wrong = wrong_with(variant, way, its->run);
     if (wrong.empty()) return;
     state_.capabilities.wrong_in_groups.push_back(variant.operation);
-    state_.log(WINNOW_LOG_WARNING, "this driver gets " + way + " wrong, which is not used for it: " + wrong);
+    state_.log(WINNOW_LOG_WARNING, "this driver gets " + way + " wrong, so another shape is used: " + wrong);
 }
 
 } // namespace winnow::opencl

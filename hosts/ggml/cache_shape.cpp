@@ -74,8 +74,8 @@ void CacheShape::check_supported(const ggml_tensor* node, const winnow_sdpa_desc
     const ggml_tensor* v_root = layer.v ? layer.v : layer.k;
     if (root_of(k) != layer.k || root_of(v) != v_root || !is_whole_view(k, layer.k, 0) ||
         !is_whole_view(v, v_root, v_skip_) || k->ne[1] != v->ne[1] || k->ne[2] != v->ne[2] || k->ne[3] != v->ne[3]) {
-        throw std::runtime_error(with_name(node, std::string("keys or values are other parts of ") + layer.k->name +
-                                                     " than whole rows of cells from the first on"));
+        throw std::runtime_error(with_name(node, std::string("keys or values are a part of ") + layer.k->name +
+                                                     ", expected whole rows of its cells, from the first cell on"));
     }
     if (sdpa.q->shape[1] != q_heads() || sdpa.k->shape[1] != kv_heads() || sdpa.k->shape[3] != head_size() ||
         sdpa.v->shape[3] != v_head_size()) {

@@ -22,8 +22,8 @@ void check(const CacheShape& shape, const ggml_tensor* node) {
         keys->ne[1] != shape.kv_heads() || skip + keys->ne[0] > shape.head_size() ||
         static_cast<int64_t>(keys->nb[1]) != shape.head_size() * static_cast<int64_t>(root->nb[0]) ||
         deltas->type != GGML_TYPE_I32 || deltas->ne[0] != keys->ne[2]) {
-        throw std::runtime_error(std::string(node->name) + ": a rotation of other parts of " + root->name +
-                                 " than each cell's keys by a number for each cell");
+        throw std::runtime_error(std::string(node->name) + ": a rotation of a part of " + root->name +
+                                 ", expected the keys of all cells, with one i32 shift for each cell");
     }
 }
 

@@ -4,8 +4,8 @@
 function(winnow_ggml_version out tree)
     foreach(file ggml/CMakeLists.txt ggml/src/ggml-backend-impl.h)
         if(NOT EXISTS ${tree}/${file})
-            message(FATAL_ERROR "${tree} is no source tree of llama.cpp: no ${file} in it. Expected of "
-                                "WINNOW_LLAMA_CPP_DIR, and of each in WINNOW_FURTHER_LLAMA_CPP_DIRS")
+            message(FATAL_ERROR "${tree} is no source tree of llama.cpp: no ${file} in it. WINNOW_LLAMA_CPP_DIR, and "
+                                "each folder in WINNOW_FURTHER_LLAMA_CPP_DIRS, has to be one")
         endif()
     endforeach()
     file(STRINGS ${tree}/ggml/CMakeLists.txt lines REGEX "^set\\(GGML_VERSION_(MAJOR|MINOR|PATCH) ")

@@ -102,9 +102,9 @@ std::string remark(const Candidate& candidate, const std::string& version, const
     if (!candidate.is_exact)
         return "no library was built for ggml " + version + ", which this process has; " +
                file_name(candidate.library) +
-               " is taken, whose layout is the same as far as can be seen. Build Winnow "
-               "with the source tree of this llama.cpp as WINNOW_LLAMA_CPP_DIR for one of its own; "
-               "WINNOW_GGML_STRICT=1 refuses others";
+               " is taken, because its layout is the same as far as can be seen. To have a library for this version, "
+               "build Winnow with the source tree of this llama.cpp as WINNOW_LLAMA_CPP_DIR; "
+               "WINNOW_GGML_STRICT=1 refuses other libraries";
     if (std::find(tested.begin(), tested.end(), parse_version(version)) == tested.end())
         return "Winnow was built for ggml " + version + ", which this process has, and was not tested with it";
     return "";
@@ -137,7 +137,7 @@ void* initialise(const HostLibrary& host, const void* caller) {
     std::string message = "this process has ggml " + version;
     if (api) message += " (API version " + std::to_string(*api) + ")";
     message += ", and no library in " + folder.string() + " fits";
-    const char* before = ", where there are those for ggml ";
+    const char* before = "; the libraries there are for ggml ";
     for (const Library& library : libraries) message.append(std::exchange(before, ", ")).append(library.name);
     for (const Candidate& candidate : candidates(libraries, parse_version(version).value_or(Version{}), api)) {
         std::string reason = "it is not for this version, and WINNOW_GGML_STRICT=1";

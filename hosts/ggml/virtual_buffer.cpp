@@ -134,8 +134,8 @@ void VirtualBuffer::close(const ggml_tensor* root) {
     const size_t first = shares_page ? offset / page * page : rounded(offset);
     const size_t last = static_cast<size_t>(end - base_) / page * page;
     if (first < last && mprotect(base_ + first, last - first, PROT_NONE) != 0)
-        log_line(GGML_LOG_LEVEL_WARN, "%s: its memory cannot be protected: who reads it as it lies gets zeros",
-                 root->name);
+        log_line(GGML_LOG_LEVEL_WARN,
+                 "%s: its memory cannot be protected: a program that reads it by its address gets zeros", root->name);
 }
 
 void VirtualBuffer::mark_in_place(InPlaceCache cache) {

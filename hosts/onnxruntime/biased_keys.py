@@ -23,8 +23,8 @@ def before_attention(place, *nodes, **constants):
         for node in attention:
             for number, (operator, inputs, attributes) in enumerate(nodes):
                 made = f"{node.name}_before_{number}"
-                graph.node.append(helper.make_node(operator, [node.input[place] if each == "" else each or "" for each in inputs], [made],
-                                                   **attributes))
+                read = [node.input[place] if each == "" else each or "" for each in inputs]
+                graph.node.append(helper.make_node(operator, read, [made], **attributes))
                 node.input[place] = made
             graph.node.append(node)
 

@@ -108,7 +108,7 @@ def test():
     # Libraries of another API version are not asked, and under API version 2 none that is for older or newer versions.
     others = {name: path for name, path in all_libraries.items() if name != plugin.name}
     host.plugin = plugin.copy(folder, others)
-    there = rf", where there are those for ggml {re.escape(', '.join(others))}" if others else ""
+    there = rf"; the libraries there are for ggml {re.escape(', '.join(others))}" if others else ""
     expect_refusal(host, options, "its library is absent",
                    rf"this process has ggml {version} \(API version {plugin.api}\), and no library in .* fits{there}; "
                    r"build Winnow with .*_LLAMA_CPP_DIR$")

@@ -424,7 +424,7 @@ TEST(cache_budget, refuses_what_does_not_fit) {
         {"none:fine=0.63,k_fine=q8_0", {1, 65, 64, 64, 100}, "layer 0 has 65 KV heads, expected at most 64 where"},
         {"none:fine=2,k_fine=affine8_g128", smollm, "k_fine=affine8_g128 with head_size 64: expected a multiple"},
         {"adaptive_budget:budget=3M,fine=0,k_fine=q8_0", smollm,
-         "fine=0 with adaptive_budget and budget=3M: layers of unlike tokens and formats"},
+         "fine=0 with adaptive_budget and budget=3M: bytes cannot be divided among layers that differ"},
         {"none", {65536, 65536, 65536, 65536, 2147483647}, "more than 2^64 bytes"},
         {"none", {1, 65536, 65536, 65536, 4096, 1 << 30}, "more than 2^64 bytes"},
         {"window:budget=1/4,residual=48",
@@ -442,7 +442,8 @@ TEST(cache_budget, refuses_what_does_not_fit) {
         {"h2o:budget=64,grace=60", smollm, "expected at least 72: 4 sinks, 60 newest that stay, and 8 that come"},
         {"window:budget=1/4,cadence=49", smollm, "cadence=49 is more than the residual window of 48"},
         {"decay:experts=8", smollm,
-         "decay: window=4096 is all of the 2048 tokens of a KV head, and leaves experts= none to rank: expected less"},
+         "decay: window=4096 covers all 2048 tokens of a KV head, so experts= has no tokens to rank: expected a "
+         "smaller"},
         {"adaptive_budget", smollm, "the profile has 0 layers, expected 30"},
     };
     for (const auto& [config, shape, part] : rows)

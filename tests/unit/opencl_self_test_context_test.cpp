@@ -93,7 +93,7 @@ TEST_F(opencl_self_test_context, an_operation_that_is_miscompiled_gives_the_next
         EXPECT_EQ(test_slot_evict(*device), "");
         EXPECT_EQ(test_slot_copy(*device), "");
         EXPECT_EQ(shape_of(*device), "subgroup");
-        expect_one_warning("this driver gets slot_evict with the shape workgroup wrong, which is not used for it: "
+        expect_one_warning("this driver gets slot_evict with the shape workgroup wrong, so another shape is used: "
                            "slot ");
     }
 }
@@ -124,8 +124,8 @@ TEST_F(opencl_self_test_context, fused_attention_that_is_miscompiled_gives_the_n
         EXPECT_TRUE(warnings_.empty()) << warnings_[0];
         EXPECT_EQ(test_fused_attention(*device), "");
         EXPECT_EQ(shape_of(*device), "workgroup");
-        expect_one_warning("this driver gets a step of a cache wrong with the shape subgroup, which is not used for "
-                           "attention: element 0 of row 0 of head 0 is ");
+        expect_one_warning("this driver gets a step of a cache wrong with the shape subgroup, so attention does not "
+                           "use the shape subgroup: element 0 of row 0 of head 0 is ");
     }
 }
 

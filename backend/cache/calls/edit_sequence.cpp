@@ -14,7 +14,8 @@ namespace {
 Range range_of(int64_t begin, int64_t end) { return {begin, end == -1 ? no_end : end}; }
 
 void expect_positions(const CacheState& cache) {
-    if (cache.geometry->has_cells()) refuse("the cache is told cells and masks, expected one that counts positions");
+    if (cache.geometry->has_cells())
+        refuse("the host gives this cache cells and masks, expected a cache that counts positions");
 }
 
 bool is_empty(const Sequence& sequence) {

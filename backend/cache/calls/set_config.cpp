@@ -39,14 +39,13 @@ void check_lower(const Geometry& from, const Geometry& to) {
     for (int64_t layer = 0; layer < to.layers(); ++layer) {
         const auto tokens = [&](const Geometry& of) { return of.plan().layer_tokens[static_cast<size_t>(layer)]; };
         if (tokens(from) != tokens(to) || from.covers_all(layer) != to.covers_all(layer))
-            refuse("layer " + std::to_string(layer) + " has " + std::to_string(tokens(from)) +
-                   " tokens of the budget and would have " + std::to_string(tokens(to)) +
-                   ": where packed rows lie in several segments, they have to stay");
+            refuse("layer " + std::to_string(layer) + " has a budget of " + std::to_string(tokens(from)) +
+                   " tokens and would have one of " + std::to_string(tokens(to)) +
+                   ": with several packed segments it cannot change");
         // Slots beside the cells are as many as a cadence without a residual window.
         if (to.most_packed(layer) < from.most_packed(layer))
-            refuse("cadence=" + std::to_string(to.cadence()) + ": where packed rows of all cells lie in several " +
-                   "segments, without a residual window, expected no less than it is, " +
-                   std::to_string(from.cadence()));
+            refuse("cadence=" + std::to_string(to.cadence()) + ": with several packed segments for all cells and no " +
+                   "residual window, expected at least the present cadence, " + std::to_string(from.cadence()));
     }
 }
 

@@ -60,9 +60,10 @@ void check_layers(const Config& config, const Policy& policy, const Shape& shape
                 refuse(given + heads + "numbers from 0 to " + std::to_string(layer.kv_heads - 1) + " behind a point");
         }
         if (policy.divides_by_profile() && config.budget().unit == Amount::Unit::bytes)
-            refuse(key + "=" + config.word(key) + " with " + config.policy().name +
-                   " and budget=" + spell(config.at("budget")) +
-                   ": layers of unlike tokens and formats have no bytes in common, expected a budget in tokens");
+            refuse(
+                key + "=" + config.word(key) + " with " + config.policy().name +
+                " and budget=" + spell(config.at("budget")) +
+                ": bytes cannot be divided among layers that differ in tokens and formats, expected a share or tokens");
     }
 }
 
@@ -275,10 +276,10 @@ void check_tiers(const Config& config, const Plan& plan, int64_t layer) {
     if (which == nullptr) return;
     const auto parts = divide(plan.lower, tokens, dense_rows);
     std::string text = what_holds(config, tokens) + " in layer " + std::to_string(layer) + ": " +
-                       std::to_string(dense_rows) + " are sinks and residual window, and of the packed segments";
+                       std::to_string(dense_rows) + " are sinks and residual window, and the packed segments have";
     for (size_t i = 0; i <= plan.lower.size(); ++i) text += (i > 0 ? ", " : " ") + std::to_string(parts[i]);
-    refuse(text + "; the " + which + " one is too small: expected at least " + std::to_string(plan.cadence) +
-           " for each but the last, which come between two eviction passes, and 1 for that");
+    refuse(text + "; the " + which + " packed segment is too small: expected at least a cadence, " +
+           std::to_string(plan.cadence) + " tokens, in each but the last, and 1 in the last");
 }
 
 bool keeps_importance(const Policy& policy, const Plan& plan, const Shape& shape) {

@@ -62,8 +62,9 @@ void check_lower(const Config& config) {
     if (config.policy().has_schedule) {
         for (const TierKeys& keys : lower_keys)
             if (config.has(keys.share))
-                refuse(where + keys.share + "=" + spell(config.at(keys.share)) + " would say how many tokens the " +
-                       keys.name + " packed segment has, and here their age does");
+                refuse(where + keys.share + "=" + spell(config.at(keys.share)) +
+                       " cannot divide the tokens: their age " + "decides which are in the " + keys.name +
+                       " packed segment");
         return;
     }
     for (const TierKeys& keys : lower_keys) {
@@ -106,8 +107,8 @@ void check_layers(const Config& config) {
         if (!config.has(keys.layers)) {
             for (const char* key : {keys.k, keys.v})
                 if (config.has(key))
-                    refuse(where + key + "=" + config.word(key) + " is of the layers of " + keys.layers +
-                           "=, which is not there: expected " + keys.layers + "=, such as " + keys.layers + "=0-1");
+                    refuse(where + key + "=" + config.word(key) + " is the format of the layers in " + keys.layers +
+                           "=, which is not given: expected " + keys.layers + "=, such as " + keys.layers + "=0-1");
             continue;
         }
         const std::string given = std::string(keys.layers) + "=" + config.word(keys.layers);
@@ -115,7 +116,7 @@ void check_layers(const Config& config) {
             refuse(where + given + " has no format of its own: expected " + keys.k + "= or " + keys.v + "=");
         if (config.recalls())
             refuse(where + given + ": with recall=" + config.word("recall") +
-                   " packed rows of all layers lie alike in the cold tier");
+                   " the packed rows of all layers have the same formats");
     }
     if (!config.has("fine") || !config.has("coarse")) return;
     const std::vector<LayerHeads> coarse = layers_of(config.word("coarse"));
@@ -182,8 +183,8 @@ void check_recall(const Config& config, const std::map<std::string, Value, std::
     const std::string where = std::string(config.policy().name) + ": with recall=" + config.word("recall") + " ";
     for (const std::string_view key : eviction_keys)
         if (given.contains(key))
-            refuse(where + "no token is evicted but the oldest by cold=, and " + std::string(key) +
-                   " would say which are");
+            refuse(where + "only the oldest tokens are evicted, by cold=, and " + std::string(key) +
+                   "= cannot choose others");
     if (config.recall_budget().unit == Amount::Unit::tokens)
         refuse(where +
                "tokens stay in the cold tier, and the budget is of bytes: expected bytes or a share of what keys and "
@@ -193,7 +194,8 @@ void check_recall(const Config& config, const std::map<std::string, Value, std::
         refuse(where + "codebook_file=" + config.word("codebook_file") +
                " is of signatures of codes, expected signature=codes, too");
     if (config.signature_kind() == SignatureKind::codes && config.center())
-        refuse(where + "signature=codes is of keys as they are, and center=on would store them less their mean");
+        refuse(where +
+               "signature=codes needs the keys themselves, but center=on subtracts their mean before they are stored");
     if (config.count("page") == 3) refuse(where + "page=3: expected 1, 2 or 4 tokens");
 }
 

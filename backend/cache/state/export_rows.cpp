@@ -131,7 +131,8 @@ private:
                 continue;
             if (in_k != are_keys)
                 refuse_row("k", head, token,
-                           "its value is not its elements from " + std::to_string(args_.v_first) + " on");
+                           "the value is not the part of the key that begins at element " +
+                               std::to_string(args_.v_first));
             const RowFormats& its = geometry_.formats_of_head(args_.layer, parts_[*segment_of(head, token)], head);
             refuse_row(in_k ? "k" : "v", head, token,
                        std::string(type_name(rows.type())) + " does not hold the row, which is stored in " +

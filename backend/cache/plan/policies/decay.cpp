@@ -28,8 +28,8 @@ constexpr std::array keys = {
     Key{"weight3", Kind::number, "0.2", "a token of less weight lies in the third packed segment; 0: there is none", "",
         0, 1},
     Key{"eviction_threshold", Kind::number, "0.05", "a token of less weight is evicted", "", 0, 1},
-    Key{"experts", Kind::count, "", "experts of a layer, by which tokens are ranked; default: none, age ranks", "", 1,
-        1 << 16},
+    Key{"experts", Kind::count, "", "experts in a layer; if given, experts rank tokens instead of age; default: none",
+        "", 1, 1 << 16},
     inactive_key,
     evict_inactive_key,
 };
@@ -64,8 +64,8 @@ public:
                        " is of a further packed segment: expected mode=hybrid");
         const double weight2 = config_.number("weight2"), weight3 = config_.number("weight3");
         if (weight2 > 0 && weight3 >= weight2)
-            refuse(name + ": weight3=" + spell(weight3) +
-                   " is of tokens that are older than those of weight2=" + spell(weight2) + ": expected less than it");
+            refuse(name + ": weight3=" + spell(weight3) + " has to be less than weight2=" + spell(weight2) +
+                   ": tokens of the third packed segment are older");
     }
 
     Description describe(const LayerContext& context) const override {
@@ -73,9 +73,9 @@ public:
         if (!ranks_by_experts()) return description;
         const int64_t newest = window(context.context); // sinks included, as in the sizes of the segments
         if (newest >= context.budget)
-            refuse(config_.policy().name + (": window=" + spell(config_.at("window"))) + " is all of the " +
+            refuse(config_.policy().name + (": window=" + spell(config_.at("window"))) + " covers all " +
                    std::to_string(context.budget) +
-                   " tokens of a KV head, and leaves experts= none to rank: expected less");
+                   " tokens of a KV head, so experts= has no tokens to rank: expected a smaller window");
         rank_by_experts(description, config_);
         protect_recent(description, newest - description.sink);
         return description;

@@ -11,13 +11,14 @@ namespace {
 
 constexpr std::array keys = {
     Key{"max", Kind::budget, "", "another name for budget", "", 0, 0, "budget"},
-    Key{"preset", Kind::word, "", "heavy and recent; of 256 tokens 32 and 220, 64 and 188, or 128 and 124",
+    Key{"preset", Kind::word, "", "sets heavy to 1/8, 1/4 or 1/2 of the budget, and recent to the rest",
         "recent|balanced|heavy"},
     Key{"heavy", Kind::amount, "", "most important tokens that stay: tokens, or a share of the budget; default 1/2"},
     Key{"recent", Kind::amount, "", "newest tokens that stay: tokens, or a share of the budget; default: the rest"},
     Key{"alpha", Kind::number, "0.95", "factor on the older importance with each query token", "", 0, 1},
     Key{"statistic", Kind::word, "score_magnitude", "what a query adds", statistic_choices},
-    Key{"accumulation", Kind::word, "ema", "moving average, or sum whose older part alpha reduces", "ema|sum"},
+    Key{"accumulation", Kind::word, "ema",
+        "ema: moving average; sum: alpha times the old sum, plus what the query adds", "ema|sum"},
     grace_key,
     every_key,
 };

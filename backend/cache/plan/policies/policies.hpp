@@ -41,9 +41,9 @@ inline constexpr Key unit_slope_k_norm_key = {"k_norm", Kind::word, "unit_slope"
                                               "norm that turbo formats store for keys", "plain|corrected|unit_slope"};
 inline constexpr Key inactive_key = {"inactive", Kind::share, "1/4",
                                      "an expert chosen less than this share of the average is inactive"};
-inline constexpr Key evict_inactive_key = {"evict_inactive", Kind::word, "off",
-                                           "evict tokens whose experts are all inactive before the budget is full",
-                                           "off|on"};
+inline constexpr Key evict_inactive_key = {
+    "evict_inactive", Kind::word, "off", "evict tokens whose experts are all inactive, even if the budget is not full",
+    "off|on"};
 inline constexpr const char* statistic_choices = "score_magnitude|probability|probability_squared";
 
 // What a PolicyKind makes its policy with.
