@@ -37,6 +37,8 @@ for backend in reference opencl; do
 done
 test -e /usr/share/winnow/tools/calibrate/launch.py
 test -e /usr/share/winnow/lab/eval/launch.py
+test -x /usr/bin/winnow-measure
+winnow --version
 for package in libwinnow0 libwinnow-dev winnow-tools winnow-lab winnow-ggml winnow-onnxruntime; do
     grep -q 'Apache License' /usr/share/doc/$package/copyright
 done
@@ -77,9 +79,20 @@ def offline():
     return []
 
 
+def hardening():
+    """The settings by which compiler and linker get Debian's flags, and bind all functions when a library is loaded."""
+    def flags(name):
+        return subprocess.run(["dpkg-buildflags", "--get", name], capture_output=True, text=True, check=True,
+                              env=os.environ | {"DEB_BUILD_MAINT_OPTIONS": "hardening=+bindnow"}).stdout.strip()
+
+    settings = {f"CMAKE_{language}_FLAGS": f"{flags('CPPFLAGS')} {flags(name)}"
+                for language, name in (("C", "CFLAGS"), ("CXX", "CXXFLAGS"))}
+    return settings | {f"CMAKE_{kind}_LINKER_FLAGS": flags("LDFLAGS") for kind in ("EXE", "SHARED", "MODULE")}
+
+
 def debian_packages(source):
     """Builds the packages of an unpacked tarball, into dist/."""
-    settings = {"CMAKE_INSTALL_PREFIX": "/usr"} | parts.package_settings()
+    settings = {"CMAKE_INSTALL_PREFIX": "/usr"} | hardening() | parts.package_settings()
     build = BUILD / "build"
     alone = offline()
     say("building Debian's packages")

@@ -276,18 +276,20 @@ def llama_cpp_source(release=LLAMA_CPP):
     return kept(source_name(release), release, lambda folder: extract_llama_cpp(folder, release)) / "llama.cpp"
 
 
-def ggml_headers(release):
-    """What the ggml host reads of a source tree of llama.cpp, where it would lie in it: headers, and the version."""
+def llama_cpp_headers(release):
+    """What the ggml host and winnow-measure read of a source tree of llama.cpp, where it would lie in it: headers, and
+    the version."""
     if (CACHE / f"{source_name(release)}-{release}" / ".done").exists():
         return llama_cpp_source(release)
-    only = r"/llama\.cpp/ggml/(CMakeLists\.txt|include/g[^/]*\.h|src/ggml[^/]*\.h)$"
-    return kept("ggml-headers", release, lambda folder: extract_llama_cpp(folder, release, only=only)) / "llama.cpp"
+    only = r"/llama\.cpp/(ggml/(CMakeLists\.txt|include/g[^/]*\.h|src/ggml[^/]*\.h)|include/llama\.h)$"
+    made = kept("llama-cpp-headers", release, lambda folder: extract_llama_cpp(folder, release, only=only))
+    return made / "llama.cpp"
 
 
 def ggml_releases(further=False):
     """The same of all trees that the ggml host is built for, that of llama_cpp_source() first."""
     trees = (*LLAMA_CPP_RELEASES, *LLAMA_CPP_BUILDS, *(FURTHER_LLAMA_CPP_RELEASES if further else ()))
-    return [ggml_headers(tree) for tree in trees]
+    return [llama_cpp_headers(tree) for tree in trees]
 
 
 def llama_cpp_python():

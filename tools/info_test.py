@@ -14,6 +14,11 @@ def winnow(*arguments):
 
 
 class Info(unittest.TestCase):
+    def test_the_version(self):
+        status, out, err = winnow("--version")
+        self.assertEqual(status, 0, err)
+        self.assertRegex(out, r"^winnow \d+\.\d+\.\d+\n$")
+
     def test_json_names_a_variant_for_every_shape(self):
         status, out, err = winnow("info", "--json", "--backend", "reference")
         self.assertEqual(status, 0, err)

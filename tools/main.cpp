@@ -126,6 +126,7 @@ int take_program(int argc, char** argv, RunOptions& run) {
 int main(int argc, char** argv) {
     CLI::App app{"Tools around Winnow, the attention plugin."};
     app.require_subcommand(1);
+    app.set_version_flag("--version", "winnow " WINNOW_PROJECT_VERSION);
     InfoOptions info;
     PlanOptions plan;
     RunOptions run;

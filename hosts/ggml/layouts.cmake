@@ -35,6 +35,7 @@ function(winnow_ggml_layout out api_out tree)
     set(kept ${CMAKE_BINARY_DIR}/ggml_layouts/${key}.txt)
     if(NOT EXISTS ${kept})
         set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+        string(APPEND CMAKE_CXX_FLAGS " -fno-lto") # the facts are read from machine code
         try_compile(compiles ${CMAKE_BINARY_DIR}/ggml_layouts/${key}
             SOURCES ${facts}
             CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${tree}/ggml/include;${tree}/ggml/src"
@@ -46,6 +47,11 @@ function(winnow_ggml_layout out api_out tree)
         if(does_compile)
             file(STRINGS ${kept}.a faults REGEX "^winnow fault ")
             file(STRINGS ${kept}.a lines REGEX "^winnow layout ")
+            if(NOT lines)
+                set(faults "the object file of ${facts} has no facts in it, expected machine code: CMAKE_CXX_FLAGS may "
+                           "ask for something else")
+                list(JOIN faults "" faults)
+            endif()
         else() # what there is not, as the compiler says it, and not what follows from it
             string(REGEX MATCHALL "error: [^\n]*" errors "${output}")
             set(missing "not declared" undeclared "no member" "not a type" "not name a type" "unknown type" incomplete
