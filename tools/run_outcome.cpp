@@ -182,7 +182,9 @@ RunNotes read_notes(const std::string& text) {
     }
     for (const std::string& each : notes.in_place) {
         const std::string reason = each.substr(each.find(": ") + 2);
-        std::erase_if(notes.warnings, [&](const auto& warning) { return warning.find(reason) != std::string::npos; });
+        std::erase_if(notes.warnings, [&](const auto& warning) {
+            return !reason.empty() && warning.find(reason) != std::string::npos;
+        });
     }
     if (notes.devices.empty()) notes.devices = places;
     return notes;

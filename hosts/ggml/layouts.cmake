@@ -47,7 +47,7 @@ function(winnow_ggml_layout out api_out tree)
         if(does_compile)
             file(STRINGS ${kept}.a faults REGEX "^winnow fault ")
             file(STRINGS ${kept}.a lines REGEX "^winnow layout ")
-            if(NOT lines)
+            if(NOT lines AND NOT faults)
                 set(faults "the object file of ${facts} has no facts in it, expected machine code: CMAKE_CXX_FLAGS may "
                            "ask for something else")
                 list(JOIN faults "" faults)

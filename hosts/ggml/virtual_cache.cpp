@@ -46,9 +46,9 @@ void VirtualCache::make() {
     }
 }
 
-// Once, at the first attention. Where a model has layers with windows and others, the cache of the others warns.
+// Once, at the first attention.
 void VirtualCache::check_keys() {
-    if (std::exchange(are_keys_checked_, true) || !has_biased_keys_ || !base_.expired()) return;
+    if (std::exchange(are_keys_checked_, true) || !has_biased_keys_) return;
     if (const std::string warning = warning_of_biased_keys(cache_.meaning()); !warning.empty())
         log_line(GGML_LOG_LEVEL_WARN, "%s: %s", shape_.name(), warning.c_str());
 }

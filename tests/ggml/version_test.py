@@ -133,7 +133,8 @@ def test():
     if int(plugin.api) > 2:
         expect_taken(host, options, "a version before all", rf"no library was built for ggml {version}, .* is taken")
     else:
-        expect_refusal(host, options, "a version before all", rf"ggml {version} .* fits, where .*; build Winnow")
+        expect_refusal(host, options, "a version before all",
+                       rf"ggml {version} .* fits; the libraries there .*; build Winnow")
 
     tested = re.sub(rf"(?<![\d.]){version}(?![\d.])", "9" + options.ggml[1:], plugin.tested.decode()).encode()
     host.plugin = plugin.copy(folder, own, plugin.tested, tested)

@@ -39,12 +39,13 @@ def stay_in_place(host, options, arguments):
 
 
 def warn_of_biased_keys(host, options):
-    """Once where keys of a model have a bias and are stored in few bits, however the file has the bias."""
+    """Once for each cache whose keys have a bias and are stored in few bits, however the file has the bias."""
     few, fused, separate = (copy.copy(options) for _ in range(3))
-    few.model = random_models.make("sinks", options.work)  # two caches, of which one warns
+    few.model = random_models.make("sinks", options.work)
     fused.model = random_models.llama(3, 1, 64, bias="qkv").write(options.work / "random-qkv-bias.gguf")
     separate.model = random_models.llama(3, 1, 64, bias="k").write(options.work / "random-k-bias.gguf")
-    for model, kv, count in ((few, "winnow", 1), (few, "none:k=q8_0,fine=0,k_fine=turbo4", 1), (few, "none", 0),
+    for model, kv, count in ((few, "winnow", random_models.caches("sinks")),
+                             (few, "none:k=q8_0,fine=0,k_fine=turbo4", 1), (few, "none", 0),
                              (few, "winnow:k=q8_0", 0), (fused, "winnow", 1), (separate, "winnow", 1),
                              (options, "winnow", 0)):
         _, err, report = complete(host, model, kv, "-fa", "on", status=0)

@@ -224,12 +224,14 @@ TEST(cache_budget, packed_segments_too_small_for_a_cadence_are_refused) {
         }
     };
     EXPECT_EQ(refusal("window:budget=128,share2=1/4"), "");
-    EXPECT_NE(refusal("window:budget=128,share2=1/2").find("of the packed segments 12, 64; the first one is too small"),
+    EXPECT_NE(refusal("window:budget=128,share2=1/2")
+                  .find("the packed segments have 12, 64; the first packed segment is too small"),
               std::string::npos)
         << refusal("window:budget=128,share2=1/2");
-    EXPECT_NE(refusal("window:budget=128,share2=1/10,share3=1/4").find("the second one is too small"),
+    EXPECT_NE(refusal("window:budget=128,share2=1/10,share3=1/4").find("the second packed segment is too small"),
               std::string::npos);
-    EXPECT_NE(refusal("window:budget=128,share2=1/200").find("the second one is too small: expected at least 16"),
+    EXPECT_NE(refusal("window:budget=128,share2=1/200")
+                  .find("the second packed segment is too small: expected at least a cadence, 16 tokens"),
               std::string::npos);
     EXPECT_NE(refusal("window:share2=1/4,k2=affine8_g128").find("k2=affine8_g128 with head_size 64"),
               std::string::npos);

@@ -63,7 +63,7 @@ void check_lower(const Config& config) {
         for (const TierKeys& keys : lower_keys)
             if (config.has(keys.share))
                 refuse(where + keys.share + "=" + spell(config.at(keys.share)) +
-                       " cannot divide the tokens: their age " + "decides which are in the " + keys.name +
+                       " cannot divide the tokens: their age decides which are in the " + keys.name +
                        " packed segment");
         return;
     }
