@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -16,9 +15,7 @@
 
 #include "environment_check.hpp"
 #include "installation.hpp"
-#include "kv_rules.hpp"
 #include "last_run.hpp"
-#include "plan/costs.hpp"
 #include "run_child.hpp"
 #include "run_flags.hpp"
 #include "run_outcome.hpp"

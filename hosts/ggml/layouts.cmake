@@ -48,9 +48,8 @@ function(winnow_ggml_layout out api_out tree)
             file(STRINGS ${kept}.a faults REGEX "^winnow fault ")
             file(STRINGS ${kept}.a lines REGEX "^winnow layout ")
             if(NOT lines AND NOT faults)
-                set(faults "the object file of ${facts} has no facts in it, expected machine code: CMAKE_CXX_FLAGS may "
-                           "ask for something else")
-                list(JOIN faults "" faults)
+                string(CONCAT faults "the object file of ${facts} has no facts in it, expected machine code: "
+                                     "CMAKE_CXX_FLAGS may ask for something else")
             endif()
         else() # what there is not, as the compiler says it, and not what follows from it
             string(REGEX MATCHALL "error: [^\n]*" errors "${output}")

@@ -19,7 +19,7 @@ TokensOfHead tokens_of_head(const PlanRow& row, int64_t context) {
         all.retained += each.tokens;
         all.segments.push_back({each.tokens, std::string(k.name), std::string(v.name)});
         for (const ggml::FormatBits& side : {k, v}) {
-            if (side.bits >= 16) continue; // dense
+            if (side.bits >= ggml::dense_bits) continue;
             packed += each.tokens;
             bits += static_cast<double>(each.tokens) * side.bits;
         }
