@@ -21,6 +21,7 @@ EXCEPTIONS = (
      "the comparison that was asked for"),
     ("bench/*_bench.cpp", "text", r"^% binds|D=\.\.\. tokens", "what stands below and in tables"),
     ("lab/research/*", "all", "", "programs for measurements, which ship with no installation"),
+    ("lab/codes/*", "all", "", "a program for measurements, which ships with no installation"),
     ("hosts/c/*", "all", "", "an example, which prints what it does"),
     ("hosts/onnxruntime/*.py", "all", "", "programs for tests and measurements, which ship with no installation"),
     ("hosts/ggml/*", "text", r"^kernels, (caches in place|virtual caches)$", "names of tracks of WINNOW_TRACE"),
