@@ -148,6 +148,7 @@ OWN_NETWORK = re.compile(r"\d+(\.\d+){3}|\[.*|[^.]+|.*\.(local|localdomain|lan|h
 REGISTRY = re.compile(r"(.*\.)?(pypi|pythonhosted|npmjs|crates|golang|rubygems|debian)\.(org|io)|"
                       r"(.*[.-])?(mirrors?|artifactory|nexus|registry|pypi|devpi)[.-].*")
 LOOPBACK = ("127.0.0.1", "localhost")
+MADE_UP = "lab/eval/calibration/"  # texts, whose machines do not exist
 
 
 def is_own_address(host, port, path):
@@ -162,6 +163,8 @@ def no_machine(tree):
     """The tree knows no particular machine: no absolute path but the system's, no address of a network or registry."""
     place = re.compile(r"(?<![\w.~$})\]/*-])/(?:root|home|work|mnt|srv|opt|media)/\w")
     for path, text in tree.items():
+        if path.startswith(MADE_UP):
+            continue
         for number, line in lines(text):
             for word in place.findall(line):
                 yield path, f"line {number}: speaks of {word}"
