@@ -106,7 +106,7 @@ def main():
     parts.setup("test")
     torch_environment = parts.python_with(f"torch-{TORCH}", NEEDS, add_torch).parent.parent
     tests = [parts.SOURCE / "hosts" / "python" / f"{name}_test.py" for name in ("transformers", "compare")]
-    tests.append(parts.SOURCE / "lab" / "eval" / "tests" / "policy_torch_test.py")
+    tests += [parts.SOURCE / "lab" / "eval" / "tests" / f"{name}_test.py" for name in ("policy_torch", "codes_torch")]
     environment = os.environ | {"WINNOW_GGUF": str(parts.model()), "WINNOW_REQUIRE_PACKAGES": "1"}
     for release in (OLDEST, NEWEST):
         python = python_of(release, torch_environment)

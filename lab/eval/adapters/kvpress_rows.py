@@ -154,7 +154,8 @@ def measure(
     task = torch_plan.Task(model, text_file, contexts, count, mode, part, out, threads, llama_cpp, fresh)
     parsed = [parse_press(given) for given in presses or PRESSES]
     plans = {context: planned(parsed, keep, interval, task.modes, context) for context in task.contexts}
-    words = ["--keep", keep, *(["--interval", interval] if interval else []), *(presses or [])]
+    words = ["--mode", ",".join(task.modes), "--keep", keep,
+             *(["--interval", interval] if interval else []), *(presses or [])]
     torch_plan.measure(task, "kvpress", plans, start, words,
                        lambda versions: remarks(task.modes, versions["torch"]))
 

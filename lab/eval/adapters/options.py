@@ -35,3 +35,21 @@ def check_given(llama_cpp, **files):
     for name, given in files.items():
         if not Path(given).is_file():
             raise Failure(f"--{name}: no file {given}")
+
+
+def shape_of(model):
+    """Reads from a GGUF file the elements of a KV head and the longest context in tokens."""
+    from gguf import GGUFReader
+
+    try:
+        fields = GGUFReader(model).fields
+        family = fields["general.architecture"].contents()
+
+        def read(name):
+            return fields[f"{family}.{name}"].contents()
+
+        has_size = f"{family}.attention.key_length" in fields
+        size = read("attention.key_length") if has_size else read("embedding_length") // read("attention.head_count")
+        return size, read("context_length")
+    except (ValueError, KeyError) as error:
+        raise Failure(f"--model: cannot read {model.name}: {error}; expected a GGUF file") from error

@@ -156,7 +156,8 @@ def measure(
     configs = configs or ["external:budget=1/4"]
     found = planned([load_policy(given) for given in policies], configs, task.modes, chunk, queries)
     library = find_backend(backend)
-    words = ["--chunk", chunk, "--queries", queries, *(word for config in configs for word in ("--config", config)),
+    words = ["--mode", ",".join(task.modes), "--chunk", chunk, "--queries", queries,
+             *(word for config in configs for word in ("--config", config)),
              *(Path(given).name for given in policies)]
     torch_plan.measure(task, "policy", dict.fromkeys(task.contexts, found),
                        lambda: start(library, device, task.threads), words,

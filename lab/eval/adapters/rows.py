@@ -10,10 +10,10 @@ BYTES = 2  # of an element of K or V, whichever type the tool computes with: f16
 WINNOWS = ("kv_metadata_bytes", "attention_calls")  # parts of winnow eval's summary that other tools have not
 
 
-def part(context, scores, kv_bytes, seconds):
+def part(context, scores, kv_bytes, seconds, expected=None):
     """One context of a row, as winnow eval keeps them. scores: "nll", "nll_base", "kld" and "same_top" token by token,
     natural logarithms; kv_bytes: what the cache held at most."""
-    expected = divergence.scored(context)
+    expected = divergence.scored(context) if expected is None else expected
     for key, values in scores.items():
         if len(values) != expected:
             raise Failure(f"{key}: {len(values)} tokens of a context of {context} were scored, expected {expected}")

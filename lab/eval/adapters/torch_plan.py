@@ -1,5 +1,6 @@
 """What an adapter measures with a model in torch: rows over contexts of a text, each against the model's full cache."""
 
+import functools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,20 +31,22 @@ class Task:
     threads: int | None
     llama_cpp: Path | None
     fresh: bool
+    most_scored: int = divergence.MOST_SCORED  # last tokens of a context that count
+    least_count: int = 2  # of contexts
 
     def __post_init__(self):
         self.llama_cpp = options.llama_cpp_folder(self.llama_cpp)
         options.check_given(self.llama_cpp, model=self.model, text=self.text)
         cli.one_of("--part", self.part, text.PARTS)
         self.contexts, self.modes = cli.numbers("--contexts", self.lengths), cli.modes(self.mode)
-        divergence.check_sizes(self.contexts, self.count)
+        divergence.check_sizes(self.contexts, self.count, self.most_scored, self.least_count)
         self.threads = cli.or_all(self.threads)
 
     @property
     def words(self):
         """The command line that says the same."""
         return ["--model", self.model, "--text", self.text, "--part", self.part, "--contexts", self.lengths, "--count",
-                self.count, "--mode", ",".join(self.modes)]
+                self.count]
 
 
 class Plan:
@@ -55,12 +58,13 @@ class Plan:
     says nothing of it; None if it does.
     """
 
-    def __init__(self, tool, kept, contexts, identity):
+    def __init__(self, tool, kept, contexts, identity, most_scored=divergence.MOST_SCORED):
         self.tool, self.kept, self.contexts, self.identity = tool, kept, contexts, identity
+        self.first_scored = functools.partial(divergence.first_scored, most=most_scored)
         self.parts, self.refused = {}, {}  # of (context, row): parts in their order; a reason
         for context, (found, tokens) in contexts.items():
             for row in found:
-                reason = row.why_not(divergence.first_scored(context))
+                reason = row.why_not(self.first_scored(context))
                 if reason:
                     self.refused[context, row] = reason
                 self.parts[context, row] = [kept.get(tool, self._identity(row, some)) for some in tokens]
@@ -79,7 +83,8 @@ class Plan:
         for context, (_, tokens) in self.contexts.items():
             for index in range(len(tokens)):
                 missing = self.missing(context, index)
-                total += sum(_units(row, context) for row in missing) + (context if missing else 0)
+                prompt = self.first_scored(context)
+                total += sum(_units(row, context, prompt) for row in missing) + (context if missing else 0)
         return total
 
     def run(self, load, refusal, progress):
@@ -97,9 +102,10 @@ class Plan:
                     continue
                 label = f"context {index + 1} of {len(tokens)}, {context} tokens"
                 with progress.step(f"{label}: base", context):
-                    base = model.base(some, divergence.first_scored(context))
+                    base = model.base(some, self.first_scored(context))
                 for row in missing:
-                    with progress.step(f"{label}: {row.name}, {row.mode}", _units(row, context)):
+                    with progress.step(f"{label}: {row.name}, {row.mode}",
+                                       _units(row, context, self.first_scored(context))):
                         self._measure(model, refusal, base, context, index, row)
 
     def _measure(self, model, refusal, base, context, index, row):
@@ -109,7 +115,7 @@ class Plan:
             self.refused[context, row] = str(refused)
             return
         scores = outcome.scores | {"nll_base": base.nll}
-        part = rows.part(context, scores, outcome.resident_at_most, outcome.seconds)
+        part = rows.part(context, scores, outcome.resident_at_most, outcome.seconds, len(base.nll))
         if row.is_control and not abs(part["kld"]) < SAME:
             raise Failure(f"{row.name}, {row.mode}: the full cache differs from the base by {part['kld']:.3g}, "
                           f"expected less than {SAME:g}; no result of this model and tool is to be trusted")
@@ -128,14 +134,17 @@ class Plan:
             after_prompt = max(part["kv_bytes_after_prompt"] for part in parts)
             figures = rows.summary(parts) | {"kv_bytes_after_prompt": after_prompt}
             if row.mode == "decode":
-                tokens = (context - divergence.first_scored(context)) * len(parts)
+                tokens = (context - self.first_scored(context)) * len(parts)
                 figures["generation_tokens_per_second"] = tokens / sum(part["scored_seconds"] for part in parts)
             made.append(head | figures)
         return made
 
 
-def _units(row, context):
-    prompt = divergence.first_scored(context)
+def _error(value):
+    return "" if value is None else f" ± {value:.2g}"
+
+
+def _units(row, context, prompt):
     return prompt + (context - prompt) * (TOKEN_BY_TOKEN if row.mode == "decode" else 1)
 
 
@@ -166,7 +175,7 @@ def measure(task, tool, planned, start, words, remarks):
             sha256 = storage.sha256_of(task.model)
             cut = {context: (found, contexts_of(tokens, bos, context, task.count))
                    for context, found in planned.items()}
-            plan = Plan(tool, kept, cut, {"model": sha256, "versions": versions})
+            plan = Plan(tool, kept, cut, {"model": sha256, "versions": versions}, task.most_scored)
             if kept.kept:
                 progress.say(f"{kept.kept} finished contexts are kept from before")
             progress.expect(plan.units())
@@ -177,7 +186,7 @@ def measure(task, tool, planned, start, words, remarks):
                               (task.text.name, identity), plan.finished(), remarks=remarks(versions))
             shutil.rmtree(kept.base, ignore_errors=True)
     for row in made["rows"]:
-        said = row.get("refused") or (f"mean KLD {row['kld']:.4g} ± {row['kld_se']:.2g}, perplexity {row['ppl']:.4g} "
+        said = row.get("refused") or (f"mean KLD {row['kld']:.4g}{_error(row['kld_se'])}, perplexity {row['ppl']:.4g} "
                                       f"(base {row['ppl_base']:.4g}), {row['kv_bytes_per_token']:.0f} bytes/token")
         say(console, f"{row['name']}, context {row['context']}, {row['mode']}: {said}")
     say(console, f"wrote {path}")

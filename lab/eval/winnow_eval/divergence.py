@@ -62,26 +62,26 @@ class Setting:
         return first_scored(self.context) if self.mode == "decode" and config.kv else None
 
 
-def first_scored(context):
-    """The first position whose next token counts: the first half of a context, or all but its last MOST_SCORED tokens,
+def first_scored(context, most=MOST_SCORED):
+    """The first position whose next token counts: the first half of a context, or all but its last `most` tokens,
     is context only."""
-    return max(context // 2, context - MOST_SCORED)
+    return max(context // 2, context - most)
 
 
-def scored(context):
+def scored(context, most=MOST_SCORED):
     """Tokens of a context that count."""
-    return context - first_scored(context) - 1
+    return context - first_scored(context, most) - 1
 
 
-def check_sizes(contexts, count):
-    """Fails for what cannot be measured, before anything is."""
-    if count < 2:
-        raise Failure(f"--count: {count}, expected at least 2, which a standard error needs")
+def check_sizes(contexts, count, most=MOST_SCORED, least=2):
+    """Fails for what cannot be measured, before anything is. least: contexts; a standard error needs 2."""
+    if count < least:
+        raise Failure(f"--count: {count}, expected at least {least}")
     for context in contexts:
         if context < LEAST_CONTEXT:
             raise Failure(f"--contexts: {context}, expected at least {LEAST_CONTEXT}")
-        if scored(context) * count < FEWEST_SCORED:
-            raise Failure(f"--count: {count} contexts of {context} tokens have {scored(context) * count} scored "
+        if scored(context, most) * count < FEWEST_SCORED:
+            raise Failure(f"--count: {count} contexts of {context} tokens have {scored(context, most) * count} scored "
                           f"tokens, expected at least {FEWEST_SCORED}")
 
 
@@ -200,8 +200,9 @@ def _told_of_row(parts):
 
 
 def mean_and_error(values):
-    """The mean of values and its standard error."""
-    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+    """The mean of values and its standard error; None of one value."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return statistics.fmean(values), error
 
 
 def summary(parts):
@@ -211,10 +212,12 @@ def summary(parts):
     ln_ratio = [one - base for one, base in zip(nll, nll_base)]
     ratio, ratio_error = mean_and_error(ln_ratio)
     sizes = [max(part[key] for part in parts) for key in ("kv_bytes", "kv_metadata_bytes")]
-    return {"context": context, "contexts": len(parts), "scored_tokens": len(parts) * scored(context),
+    return {"context": context, "contexts": len(parts),
+            "scored_tokens": sum(len(part["kld_of_tokens"]) for part in parts),
             "kv_bytes_per_token": sizes[0] / parts[0]["cells"], "kv_bytes": sizes[0], "kv_metadata_bytes": sizes[1],
             "ppl": math.exp(statistics.fmean(nll)), "ppl_base": math.exp(statistics.fmean(nll_base)),
-            "ppl_increase_percent": 100 * math.expm1(ratio), "ppl_increase_se": 100 * math.exp(ratio) * ratio_error,
+            "ppl_increase_percent": 100 * math.expm1(ratio),
+            "ppl_increase_se": None if ratio_error is None else 100 * math.exp(ratio) * ratio_error,
             "kld": statistics.fmean(kld), "kld_se": mean_and_error(kld)[1],
             "kld_p99": float(numpy.percentile(numpy.concatenate([part["kld_of_tokens"] for part in parts]), 99)),
             "same_top_percent": statistics.fmean(same_top), "same_top_se": mean_and_error(same_top)[1],
