@@ -1,5 +1,6 @@
 """Draws the pictures of docs/ from kept results: what a cache loses over its bytes (loss.svg), where recall's bytes are
-(recall.svg), how the time of attention grows (growth.svg) and what an 8B model takes (memory.svg).
+(recall.svg), how the time of attention grows (growth.svg), what an 8B model takes (memory.svg), and for lab/codes.md
+what codes lose over their bytes (codes.svg).
 
     ci/python lab/pictures.py [FOLDER]          # FOLDER: docs, if none is named
 """
@@ -97,6 +98,58 @@ def loss():
     return figure
 
 
+# Points of codes.svg, as POINTS; rows of the adapter for codes, and of winnow eval.
+CODE_KINDS = {CIRCLE: "Winnow's formats", DIAMOND: "codes that are only tried", SQUARE: "llama.cpp",
+              TRIANGLE: "other projects"}
+CODE_POINTS = (("k=turbo4,v=turbo3", "winnow", CIRCLE, (8, 0), "left"),
+               ("k=turbo3,v=turbo3", "turbo3", CIRCLE, (8, 0), "left"),
+               ("k=turbo2,v=turbo2", "turbo2", CIRCLE, (-8, 0), "right"),
+               ("k=turbo4,v=turbo3,center=turned", "winnow, turned mean", DIAMOND, (8, 0), "left"),
+               ("k=turbo3,v=turbo3,center=turned", "turbo3, turned mean", DIAMOND, (-8, 0), "right"),
+               ("k=spectral_as_turbo3,v=turbo3,center=turned,basis=axes", "bits by variance, turned", DIAMOND,
+                (-8, 0), "right"),
+               ("kivi:k=2,v=2", "KIVI 2", TRIANGLE, (8, 0), "left"),
+               ("kivi:k=4,v=4", "KIVI 4", TRIANGLE, (8, 0), "left"),
+               ("kvarn:k=2,v=2", "KVarN 2", TRIANGLE, (8, 0), "left"),
+               ("kvarn:k=4,v=2", "KVarN 4/2", TRIANGLE, (0, 11), "center"),
+               ("kvarn:k=4,v=4", "KVarN 4", TRIANGLE, (-8, -5), "right"),
+               ("tcq:k=3,v=3,group=64", "TCQ 3", TRIANGLE, (0, -13), "center"),
+               ("tcq:k=2,v=2,group=64", "TCQ 2", TRIANGLE, (8, 0), "left"),
+               ("oscar:k=2,v=2", "OSCAR 2", TRIANGLE, (8, 0), "left"),
+               ("openvino:k=u8,v=u4", "OpenVINO u8/u4", TRIANGLE, (8, 0), "left"),
+               ("openvino:k=u4,v=u4", "OpenVINO u4", TRIANGLE, (8, 0), "left"))
+LLAMA_POINTS = (("cpu:k=q8_0,v=q8_0", "q8_0", SQUARE, (8, 0), "left"),
+                ("cpu:k=q8_0,v=q5_0", "q8_0/q5_0", SQUARE, (8, 0), "left"),
+                ("cpu:k=q5_1,v=q5_1", "q5_1", SQUARE, (8, 0), "left"),
+                ("cpu:k=q4_1,v=q4_1", "q4_1", SQUARE, (8, 0), "left"),
+                ("cpu:k=q4_0,v=q4_0", "q4_0", SQUARE, (-8, 0), "right"))
+
+
+def codes():
+    """Loss over bytes of codes, decoded, on the book."""
+    kept = ("codes/smollm2_2048_book", CODE_POINTS), ("choosing", LLAMA_POINTS)
+    figure, panel = pyplot.subplots(figsize=(6.6, 6.4))
+    for name, points in kept:
+        results = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        rows = {row["name"]: row for row in results["rows"] if (row["context"], row["mode"]) == (2048, "decode")}
+        full = results["rows"][0]["kv_bytes_per_token"]
+        for row, label, (shape, colour), offset, end in points:
+            at = 100 * rows[row]["kv_bytes_per_token"] / full, rows[row]["kld"]
+            panel.plot(*at, marker=shape, color=colour, markersize=8, linestyle="none")
+            panel.annotate(label, at, offset, textcoords="offset points", ha=end, va="center", color=colour,
+                           fontsize=11)
+    for (shape, colour), label in CODE_KINDS.items():
+        panel.plot([], [], marker=shape, color=colour, markersize=8, linestyle="none", label=label)
+    panel.set_yscale("log")
+    panel.set_xlim(0, 60)
+    panel.set_xlabel("bytes of the cache, % of f16 (less is better)")
+    panel.set_ylabel("mean KL divergence, nats (less is better)")
+    panel.set_title("SmolLM2-135M, a book, 2,048 tokens")
+    figure.tight_layout(rect=(0, .11, 1, 1))
+    figure.legend(loc="lower center", ncols=2)
+    return figure
+
+
 def bars(panel, names, parts):
     """A bar for each name, of parts (label, sizes, colour, hatch) side by side; gives the length of each."""
     ends = [0] * len(names)
@@ -181,7 +234,7 @@ def memory():
     return figure
 
 
-PICTURES = {"loss": loss, "recall": recall, "growth": growth, "memory": memory}
+PICTURES = {"loss": loss, "recall": recall, "growth": growth, "memory": memory, "codes": codes}
 
 
 def themed(text):

@@ -99,7 +99,7 @@ MAIN = ("cpu:k=f16,v=f16", "inplace:k=q8_0,v=q8_0", "inplace:k=q4_0,v=q4_0", "wi
 BESIDE = {"kld": ("mean KLD", "kld", "kld_se", 4, 6, "", None),
           "main": ("mean KLD", "kld", "kld_se", 4, 6, "", MAIN),
           "increase": ("perplexity more, %", "ppl_increase_percent", "ppl_increase_se", 2, 4, "+", None)}
-WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'lead', 'ways', 'choices'])}) (\d+)( decode)?")
+WITH = re.compile(rf"with ([\w ]+) ({'|'.join([*BESIDE, 'lead', 'ways', 'choices', 'codes'])}) (\d+)( decode)?")
 TEXTS = {"wiki": "WikiText", "book": "book", "code": "code"}  # by the last word of a name
 
 
@@ -238,8 +238,42 @@ def choices_table(named, setting):
                          f"perplexity more, %, {count} contexts", "numbers found"], lines)
 
 
+# What lab/codes.md shows of the adapter for codes, and how it calls them. Bases: of spectral keys with turbo3's bytes.
+CODES = {"k=turbo4,v=turbo3": "turbo4 / turbo3 (`winnow`)",
+         "k=turbo4,v=turbo3,center=model": "the same, mean of the model",
+         "k=turbo4,v=turbo3,center=turned": "the same, turned mean",
+         "k=turbo3,v=turbo3": "turbo3 / turbo3", "k=turbo3,v=turbo3,center=context": "mean of the context",
+         "k=turbo3,v=turbo3,center=model": "mean of the model", "k=turbo3,v=turbo3,center=turned": "turned mean",
+         "k=turbo3,v=turbo3,center=turned_context": "turned mean of the context"}
+SPECTRAL = re.compile(r"k=spectral_as_turbo3,v=turbo3,center=\w+(,basis=\w+)?")
+MODELS = {"smollm2": "SmolLM2", "qwen": "Qwen2.5"}
+FULL_CODE = "k=f32,v=f32"  # the full cache of the adapter for codes
+
+
+def codes_table(named, setting):
+    """A column for each of the results, {name: results}: KLD of CODES, and of spectral keys of the same bytes."""
+    found = {name: {row["name"]: row for row in report.rows_of(results, setting)} for name, results in named.items()}
+    rows, full = {}, {}
+    for name, its in found.items():
+        full[name] = next(row["kv_bytes_per_token"] for row in its.values() if row["role"] == "control")
+        for row in its.values():
+            rows.setdefault(row["name"], 100 * row["kv_bytes_per_token"] / full[name])
+    lines = []
+    for name in [*(name for name in CODES if name in rows), *filter(SPECTRAL.fullmatch, rows)]:
+        words = name.removeprefix("k=spectral_as_turbo3,v=turbo3,")
+        words = words.replace("center=model", "mean of the model").replace("center=turned", "turned mean")
+        title = CODES.get(name, f"spectral, {words.replace(',', ', ').replace('basis=', '')}")
+        lines.append([title, report.number(rows[name], 1), *(
+            report.measured(its[name]["kld"], its[name]["kld_se"], 4, 5) if name in its else "-"
+            for its in found.values())])
+    heads = [f"KLD: {MODELS[name.split('_')[0]]}, {text_title(name)}" for name in found]
+    return report.table(["keys / values", "% of f16", *heads], lines)
+
+
 def made_of(quantity, named, context, mode):
     """The text of a marker with several names."""
+    if quantity == "codes":
+        return codes_table(named, (context, mode))
     if quantity == "ways":
         return ways_table(named, context)
     if quantity == "choices":
@@ -306,7 +340,16 @@ def filled_pages(pages, kept, folder):
 
 
 def kept_results(folder):
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    """All of a folder, {name: results}; those of the adapter for codes are in a folder of their own."""
+    made = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    for path in sorted((folder / "codes").glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if path.stem in made:
+            raise Failure(f"there is a {path.name} in {folder} and in its folder codes")
+        made[path.stem] = content | {"rows": [row | {
+            "role": "control" if row["name"] == FULL_CODE else "other", "kv_metadata_bytes": 0}
+            for row in content["rows"] if "kld" in row]}
+    return made
 
 
 def pictures(text):
