@@ -74,6 +74,20 @@ def share(row, full):
     return 100 * (1 + belongs) * row["kv_bytes_per_token"] / full
 
 
+def framed(figure, panel, kinds, legend):
+    """A picture of loss over bytes with its axes, and a legend of kinds of points in so much of its height."""
+    for (shape, colour), label in kinds.items():
+        panel.plot([], [], marker=shape, color=colour, markersize=8, linestyle="none", label=label)
+    panel.set_yscale("log")
+    panel.set_xlim(0, 60)
+    panel.set_xlabel("bytes of the cache, % of f16 (less is better)")
+    panel.set_ylabel("mean KL divergence, nats (less is better)")
+    panel.set_title("SmolLM2-135M, a book, 2,048 tokens")
+    figure.tight_layout(rect=(0, legend, 1, 1))
+    figure.legend(loc="lower center", ncols=2)
+    return figure
+
+
 def loss():
     """Loss over bytes, decoded, on the book."""
     results = json.loads((RESULTS / "book.json").read_text(encoding="utf-8"))
@@ -85,17 +99,8 @@ def loss():
         at = share(row, full), row["kld"]
         panel.plot(*at, marker=shape, color=colour, markersize=8, linestyle="none")
         panel.annotate(label, at, offset, textcoords="offset points", ha=end, color=colour)
-    for (shape, colour), label in KINDS.items():
-        panel.plot([], [], marker=shape, color=colour, markersize=8, linestyle="none", label=label)
-    panel.set_yscale("log")
-    panel.set_xlim(0, 60)
     panel.set_ylim(1e-4, 1)
-    panel.set_xlabel("bytes of the cache, % of f16 (less is better)")
-    panel.set_ylabel("mean KL divergence, nats (less is better)")
-    panel.set_title("SmolLM2-135M, a book, 2,048 tokens")
-    figure.tight_layout(rect=(0, .13, 1, 1))
-    figure.legend(loc="lower center", ncols=2)
-    return figure
+    return framed(figure, panel, KINDS, .13)
 
 
 # Points of codes.svg, as POINTS; rows of the adapter for codes, and of winnow eval.
@@ -138,16 +143,7 @@ def codes():
             panel.plot(*at, marker=shape, color=colour, markersize=8, linestyle="none")
             panel.annotate(label, at, offset, textcoords="offset points", ha=end, va="center", color=colour,
                            fontsize=11)
-    for (shape, colour), label in CODE_KINDS.items():
-        panel.plot([], [], marker=shape, color=colour, markersize=8, linestyle="none", label=label)
-    panel.set_yscale("log")
-    panel.set_xlim(0, 60)
-    panel.set_xlabel("bytes of the cache, % of f16 (less is better)")
-    panel.set_ylabel("mean KL divergence, nats (less is better)")
-    panel.set_title("SmolLM2-135M, a book, 2,048 tokens")
-    figure.tight_layout(rect=(0, .11, 1, 1))
-    figure.legend(loc="lower center", ncols=2)
-    return figure
+    return framed(figure, panel, CODE_KINDS, .11)
 
 
 def bars(panel, names, parts):

@@ -253,12 +253,11 @@ FULL_CODE = "k=f32,v=f32"  # the full cache of the adapter for codes
 def codes_table(named, setting):
     """A column for each of the results, {name: results}: KLD of CODES, and of spectral keys of the same bytes."""
     found = {name: {row["name"]: row for row in report.rows_of(results, setting)} for name, results in named.items()}
-    rows, full = {}, {}
+    rows, lines = {}, []
     for name, its in found.items():
-        full[name] = next(row["kv_bytes_per_token"] for row in its.values() if row["role"] == "control")
+        full = report.full_bytes(named[name], setting)
         for row in its.values():
-            rows.setdefault(row["name"], 100 * row["kv_bytes_per_token"] / full[name])
-    lines = []
+            rows.setdefault(row["name"], 100 * row["kv_bytes_per_token"] / full)
     for name in [*(name for name in CODES if name in rows), *filter(SPECTRAL.fullmatch, rows)]:
         words = name.removeprefix("k=spectral_as_turbo3,v=turbo3,")
         words = words.replace("center=model", "mean of the model").replace("center=turned", "turned mean")

@@ -85,14 +85,20 @@ class Library:
         return made
 
 
-def identity_of(code):
-    """The fields of a code that say what it gives."""
-    return {"kind": type(code).__name__} | {
-        field.name: getattr(code, field.name) for field in dataclasses.fields(code) if field.repr}
+class Code:
+    """What codes have in common, which are dataclasses."""
+
+    def constants(self, side, n):
+        return 0
+
+    def identity(self):
+        """The kind, and the fields that say what it gives."""
+        return {"kind": type(self).__name__} | {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.repr}
 
 
 @dataclasses.dataclass
-class Winnows:
+class Winnows(Code):
     """A format that Winnow or ggml has, packed and read by Winnow's backend."""
 
     context: winnowkv.Context = dataclasses.field(repr=False)
@@ -106,15 +112,9 @@ class Winnows:
         row = np.zeros((1, 1, 1, n), np.float32)
         return tokens * winnowkv.quantize(row, self.type, context=self.context).nbytes
 
-    def constants(self, side, n):
-        return 0
-
-    def identity(self):
-        return identity_of(self)
-
 
 @dataclasses.dataclass
-class Peers:
+class Peers(Code):
     """A code of another project (peer_codes.py)."""
 
     code: peer_codes.Code = dataclasses.field(repr=False)
@@ -129,12 +129,9 @@ class Peers:
     def constants(self, side, n):
         return self.code.bytes_of_constants(n) / 2
 
-    def identity(self):
-        return identity_of(self)
-
 
 @dataclasses.dataclass
-class Centred:
+class Centred(Code):
     """Another code, of rows less a mean.
 
     kind: `model`, the mean of the calibration text; `turned`, that of its keys before their rotation, turned to the
@@ -176,7 +173,7 @@ class Centred:
         return self.code.constants(side, n) + HALF * n
 
     def identity(self):
-        return identity_of(self) | {"code": self.code.identity()}
+        return super().identity() | {"code": self.code.identity()}
 
 
 def signs_and_hadamard(n):
@@ -212,7 +209,7 @@ def rescaled(coded, rows, weights, scale):
 
 
 @dataclasses.dataclass
-class Spectral:
+class Spectral(Code):
     """Keys in a basis in which each element has bits by its variance, weighted by what queries make of it.
 
     code_bytes: of a row's codes, without its scale, in the mean of all heads. length: of the offsets of the rotary
@@ -277,9 +274,6 @@ class Spectral:
     def constants(self, side, n):
         return constants_of(self.basis, n)
 
-    def identity(self):
-        return identity_of(self)
-
 
 def constants_of(basis, n):
     """Bytes of a basis and its inverse or of scales, of the mean, lambda, from which the elements' order follows, and
@@ -290,7 +284,7 @@ def constants_of(basis, n):
 
 
 @dataclasses.dataclass
-class Mixed:
+class Mixed(Code):
     """Rows turned by Hadamard's matrix, coded element by element or along a trellis, with a scale in half precision.
 
     states: of the trellis, as a power of 2; 0: element by element. scale: see rescaled."""
@@ -312,9 +306,3 @@ class Mixed:
 
     def bytes(self, side, n, tokens):
         return tokens * (n * self.bits / 8 + HALF)
-
-    def constants(self, side, n):
-        return 0
-
-    def identity(self):
-        return identity_of(self)

@@ -16,9 +16,8 @@ import codes
 import llama_tokens
 import options
 import torch_plan
-import winnowkv
 from named_codes import CONTROL, PRESETS, Maker
-from policy_rows import find_backend
+from policy_rows import find_backend, open_context
 from winnow_calibrate import storage
 from winnow_eval import Failure, cli
 
@@ -77,8 +76,7 @@ def measure(
                                                               )] = None,
     out: options.OUT = Path("winnow-codes"),
     threads: cli.THREADS = None,
-    backend: Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_opencl.so, or another backend; "
-                                                 "otherwise what winnowkv finds")] = None,
+    backend: options.BACKEND = None,
     device: cli.DEVICE = None,
     llama_cpp: options.LLAMA_CPP = None,
     fresh: options.FRESH = False,
@@ -97,10 +95,7 @@ def measure(
         if each.samefile(text_file):
             raise Failure(f"--calibrate-with: {each} is the text of --text, expected others")
     library_path = find_backend(backend)
-    try:
-        context = winnowkv.Context(device, backend=library_path, threads=task.threads)
-    except (OSError, winnowkv.Error) as error:
-        raise Failure(f"--backend: {error}") from error
+    context = open_context(library_path, device, task.threads)
     out.mkdir(parents=True, exist_ok=True)
     calibration = Calibration(model, texts, out, task.llama_cpp)
     head_size, longest = options.shape_of(model)

@@ -18,6 +18,10 @@ PART = Annotated[str, typer.Option(metavar="all|first|second", help="all of the 
 OUT = Annotated[Path, typer.Option(metavar="DIR", help="folder of results; finished contexts in it are kept")]
 FRESH = Annotated[bool, typer.Option("--fresh", help="forget the contexts that --out keeps")]
 
+# Of adapters that compute with Winnow.
+BACKEND = Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_opencl.so, or another backend; "
+                                              "otherwise what winnowkv finds")]
+
 LLAMA_CPP = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of llama.cpp's programs, whose library "
                                                 "tells the tokens; otherwise $WINNOW_LLAMA_CPP_BIN")]
 

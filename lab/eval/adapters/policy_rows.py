@@ -116,13 +116,17 @@ def remarks(modes, chunk, queries, versions):
     return made
 
 
+def open_context(backend, device, threads):
+    try:
+        return winnowkv.Context(device, backend=backend, threads=threads)
+    except (OSError, winnowkv.Error) as error:
+        raise Failure(f"{backend.name}: {error}") from error
+
+
 def start(backend, device, threads):
     import policy_torch
 
-    try:
-        context = winnowkv.Context(device, backend=backend, threads=threads)
-    except (OSError, winnowkv.Error) as error:
-        raise Failure(f"{backend.name}: {error}") from error
+    context = open_context(backend, device, threads)
     package = storage.sha256_of(*sorted(Path(winnowkv.__file__).parent.glob("*.py")))
     versions = policy_torch.versions(context, package, storage.sha256_of(backend))
     return versions, functools.partial(policy_torch.load, context=context), policy_torch.Refused
@@ -146,8 +150,7 @@ def measure(
     part: options.PART = "all",
     out: options.OUT = Path("winnow-policy"),
     threads: cli.THREADS = None,
-    backend: Annotated[Path | None, typer.Option(metavar="FILE.so", help="libwinnow_opencl.so, or another backend; "
-                                                 "otherwise what winnowkv finds")] = None,
+    backend: options.BACKEND = None,
     device: cli.DEVICE = None,
     llama_cpp: options.LLAMA_CPP = None,
     fresh: options.FRESH = False,

@@ -1,6 +1,5 @@
 """What an adapter measures with a model in torch: rows over contexts of a text, each against the model's full cache."""
 
-import functools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +59,11 @@ class Plan:
 
     def __init__(self, tool, kept, contexts, identity, most_scored=divergence.MOST_SCORED):
         self.tool, self.kept, self.contexts, self.identity = tool, kept, contexts, identity
-        self.first_scored = functools.partial(divergence.first_scored, most=most_scored)
+        self.most_scored = most_scored
         self.parts, self.refused = {}, {}  # of (context, row): parts in their order; a reason
         for context, (found, tokens) in contexts.items():
             for row in found:
-                reason = row.why_not(self.first_scored(context))
+                reason = row.why_not(divergence.first_scored(context, self.most_scored))
                 if reason:
                     self.refused[context, row] = reason
                 self.parts[context, row] = [kept.get(tool, self._identity(row, some)) for some in tokens]
@@ -83,7 +82,7 @@ class Plan:
         for context, (_, tokens) in self.contexts.items():
             for index in range(len(tokens)):
                 missing = self.missing(context, index)
-                prompt = self.first_scored(context)
+                prompt = divergence.first_scored(context, self.most_scored)
                 total += sum(_units(row, context, prompt) for row in missing) + (context if missing else 0)
         return total
 
@@ -102,10 +101,10 @@ class Plan:
                     continue
                 label = f"context {index + 1} of {len(tokens)}, {context} tokens"
                 with progress.step(f"{label}: base", context):
-                    base = model.base(some, self.first_scored(context))
+                    base = model.base(some, divergence.first_scored(context, self.most_scored))
                 for row in missing:
                     with progress.step(f"{label}: {row.name}, {row.mode}",
-                                       _units(row, context, self.first_scored(context))):
+                                       _units(row, context, divergence.first_scored(context, self.most_scored))):
                         self._measure(model, refusal, base, context, index, row)
 
     def _measure(self, model, refusal, base, context, index, row):
@@ -115,7 +114,8 @@ class Plan:
             self.refused[context, row] = str(refused)
             return
         scores = outcome.scores | {"nll_base": base.nll}
-        part = rows.part(context, scores, outcome.resident_at_most, outcome.seconds, len(base.nll))
+        part = rows.part(context, scores, outcome.resident_at_most, outcome.seconds,
+                         divergence.scored(context, self.most_scored))
         if row.is_control and not abs(part["kld"]) < SAME:
             raise Failure(f"{row.name}, {row.mode}: the full cache differs from the base by {part['kld']:.3g}, "
                           f"expected less than {SAME:g}; no result of this model and tool is to be trusted")
@@ -134,7 +134,7 @@ class Plan:
             after_prompt = max(part["kv_bytes_after_prompt"] for part in parts)
             figures = rows.summary(parts) | {"kv_bytes_after_prompt": after_prompt}
             if row.mode == "decode":
-                tokens = (context - self.first_scored(context)) * len(parts)
+                tokens = (context - divergence.first_scored(context, self.most_scored)) * len(parts)
                 figures["generation_tokens_per_second"] = tokens / sum(part["scored_seconds"] for part in parts)
             made.append(head | figures)
         return made

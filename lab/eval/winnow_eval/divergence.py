@@ -76,7 +76,8 @@ def scored(context, most=MOST_SCORED):
 def check_sizes(contexts, count, most=MOST_SCORED, least=2):
     """Fails for what cannot be measured, before anything is. least: contexts; a standard error needs 2."""
     if count < least:
-        raise Failure(f"--count: {count}, expected at least {least}")
+        reason = ", which a standard error needs" if least == 2 else ""
+        raise Failure(f"--count: {count}, expected at least {least}{reason}")
     for context in contexts:
         if context < LEAST_CONTEXT:
             raise Failure(f"--contexts: {context}, expected at least {LEAST_CONTEXT}")
